@@ -33,7 +33,9 @@ Text, Markdown and JSON lines have no pages, only lines::
     typescripts  remove page heads, line numbers and double spacing from a text
     plain        group the lines of a text; ``markdown_blocks`` reads Markdown
     text_blocks  blocks -> paragraphs, each with its first and last line
-      prose      skip text that is not words: encoded data, minified code
+
+In every format ``read`` then skips text that is not words, such as encoded data (``prose``), and
+divides very long paragraphs (``paragraphs``).
 
 ``subtitles`` and ``notebook`` also use these; ``jsonl`` reads many documents from one file.
 ``discover`` finds files, ``sentences`` splits paragraphs, ``duplicates`` finds repeated sentences.

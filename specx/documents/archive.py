@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from specx.documents.child_worker import RefusedError
+from specx.documents.child_worker import ENCRYPTED, RefusedError
 from specx.documents.office_xml import open_text, with_heads, word_part
-from specx.documents.text import decode_markup
+from specx.documents.text import READS, decode_markup
 from specx.documents.web_page import without_hidden
 from specx.errors import DocumentError
 
@@ -73,13 +73,13 @@ def open_archive(data: bytes) -> PandocInput:
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
         raise RefusedError("damaged", reason="its zip archive is broken") from error
     except RuntimeError as error:  # a part that needs a password
-        raise RefusedError("encrypted") from error
+        raise RefusedError("unreadable", reason=ENCRYPTED) from error
 
 
 def open_flat(data: bytes) -> PandocInput:
     """Return an OpenDocument text that is a single XML file, as ``open_archive`` does."""
     if b"opendocument.text" not in data[:_FLAT_HEAD]:
-        raise RefusedError("unknown", what="an OpenDocument file that is not a text")
+        raise _unknown("an OpenDocument file that is not a text")
     content = re.sub(rb"(</?office:document)(?=[\s>])", rb"\1-content", data)
     kind = next(mimetype for mimetype, kind in _MIMETYPES.items() if kind == "odt")
     parts = {"mimetype": kind, "content.xml": content}
@@ -125,7 +125,7 @@ def _read(archive: _ZipFiles) -> PandocInput:
     parts = {name: archive.get(name) or b"" for name in texts}
     if kind == "odt":
         if b"encryption-data" in parts.get("META-INF/manifest.xml", b""):
-            raise RefusedError("encrypted")
+            raise RefusedError("unreadable", reason=ENCRYPTED)
         parts["content.xml"], letters = open_text(parts.get("content.xml", b""))
         parts.setdefault("styles.xml", _NO_STYLES)
         return PandocInput(kind, _packed(parts), images, letters=letters)
@@ -169,11 +169,15 @@ def _kind(archive: _ZipFiles) -> str:
     if re.search(b"wordprocessingml|ms-word", archive.get("[Content_Types].xml") or b""):
         return "docx"
     if declared.startswith(b"application/vnd.oasis.opendocument."):
-        raise RefusedError("unknown", what="an OpenDocument file that is not a text")
+        raise _unknown("an OpenDocument file that is not a text")
     for sign, kind in _OTHERS:
         if any(name.startswith(sign) for name in archive.names):
-            raise RefusedError("unknown", what=kind)
-    raise RefusedError("unknown", what="a zip archive, not a document; unpack it")
+            raise _unknown(kind)
+    raise _unknown("a zip archive, not a document; unpack it")
+
+
+def _unknown(what: str) -> RefusedError:
+    return RefusedError("unreadable", reason=f"is {what}; {READS}")
 
 
 # ---------------------------------------------------------------- DOCX
@@ -246,9 +250,10 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
             missing += 1
         elif data.strip():
             text, problems = _decoded(data)
-            text = without_hidden(_DRAWN_TEXT.sub(" ", _READINGS.sub("", text)), css)
-            chapters.append(_XML_DECLARATION.sub("", text, count=1))
-            warnings += (f"{posixpath.basename(path)}: {each}" for each in problems)
+            text = _XML_DECLARATION.sub("", _DRAWN_TEXT.sub(" ", _READINGS.sub("", text)), count=1)
+            text, hidden = without_hidden(text, css)
+            chapters.append(text)
+            warnings += (f"{posixpath.basename(path)}: {each}" for each in (*problems, *hidden))
     if not chapters:
         raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
     if missing:
@@ -264,7 +269,8 @@ def _refuse_encrypted(archive: _ZipFiles) -> None:
     if b"html" not in listed.replace(b"http://www.w3.org/1999/xhtml", b""):
         return
     owner = next((who for sign, who in _PROTECTIONS.items() if sign in archive.names), None)
-    raise RefusedError("protected", by=owner) if owner else RefusedError("encrypted")
+    what = f"has a copy protection (DRM of {owner}), which specx does not open"
+    raise RefusedError("unreadable", reason=what if owner else ENCRYPTED)
 
 
 def _chapters(archive: _ZipFiles) -> tuple[list[str], bool]:

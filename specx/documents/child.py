@@ -152,6 +152,10 @@ def refused(answer: Mapping[str, Any], request: ChildRequest, how: str = "") -> 
             return too_large(request)
         case "time":
             return too_slow(request)
+        case "too-long":
+            return DocumentError(
+                f"{request.name} has more than {answer['limit']}; {request.advice}"
+            )
         case "unreadable":
             return DocumentError(f"{request.name} {answer['reason']}")
     return DocumentError(

@@ -27,6 +27,11 @@ _MOST_OPEN_FILES = 64
 _MOST_OUTPUT = 256 * 2**20  # bytes; the text of the longest documents has a tenth
 
 
+# Ends of sentences about a file, which begin with its name.
+ENCRYPTED = "is encrypted; save a copy of it without a password"
+NO_TEXT = "holds no text; there is nothing to summarize"
+
+
 class RefusedError(Exception):
     """Ends the worker; the last answer is ``{"error": kind, ...}``."""
 

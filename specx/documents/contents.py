@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from specx.documents.document import Paragraph
 from specx.documents.lines import Line, PageLines
+from specx.documents.shapes import DOT_LEADERS
 
 _NUMBERS = r"(?:\d+|[ivxlcdm]+)(?:,\s*(?:\d+|[ivxlcdm]+))*"
 _LEADERS = re.compile(rf"(?:\.\s?){{4,}}\s*(?:{_NUMBERS})?,?$|…{{2,}}\s*\w*$")
-_DOTS = re.compile(r"\s*(?:(?:\.\s?){4,}|…{2,})\s*")
 _ENTRY = re.compile(r".{1,120}\s(?:\d{1,4}|[ivxlcdm]{1,6})")
 _SECTION_NUMBER = re.compile(
     r"^(?:(?:chapter|appendix|part|section)\s+)?(?:[A-Z]|\d{1,3})?(?:\.\d{1,3})*[.:)]?\s+", re.I
@@ -61,7 +61,7 @@ def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
             yield entry
             entry = []
         ends = bool(_LEADERS.search(line.text)) or is_entry(line.text)
-        entry.append(line._replace(text=_DOTS.sub(" ", line.text).strip()))
+        entry.append(line._replace(text=DOT_LEADERS.sub(" ", line.text).strip()))
         if ends:
             yield entry
             entry = []
@@ -104,5 +104,5 @@ def _is_listed(text: str, later: Collection[str]) -> bool:
 
 def _title(text: str) -> str:
     """Return an entry or a heading in a normal form, so that both can be compared."""
-    words = _SECTION_NUMBER.sub("", _DOTS.sub(" ", text))
+    words = _SECTION_NUMBER.sub("", DOT_LEADERS.sub(" ", text))
     return re.sub(r"\s+\d{1,4}$", "", " ".join(words.split())).strip(" .:").casefold()

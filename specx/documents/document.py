@@ -151,8 +151,8 @@ class Document:
 
     name: str
     kind: Kind
-    pages: tuple[Page, ...]
-    paragraphs: tuple[Paragraph, ...]
+    pages: tuple[Page, ...] = ()
+    paragraphs: tuple[Paragraph, ...] = ()
     warnings: tuple[str, ...] = ()
     furniture: tuple[Paragraph, ...] = ()
     everything: bool = False

@@ -15,31 +15,26 @@ _CYRILLIC = "оеаинтсрвлкмдпуыяьгзбіїАБВДЕИКМНО�
 _GREEK = "αοιετσνηυρπκμλςωόίάήέ"
 _HEBREW, _ARABIC = "יוהלאתרבשמנ", "الينمورتبدهعسة"
 _THAI = "านรกอเงม่้ลยวทสัตีิคดปหแไ"
-_BY_LETTERS = {
-    "cp932": ("Shift_JIS", _KANA),
-    "euc_jp": ("EUC-JP", _KANA),
-    "gb18030": ("GBK", _HANZI + "，。、"),
-    "cp950": ("Big5", _HANZI + _HANZI_TOO),
-    "cp949": ("EUC-KR", _HANGUL),
-    "cp1251": ("Windows-1251", _CYRILLIC),
-    "koi8-u": ("KOI8-U", _CYRILLIC),  # KOI8-R has lines in the place of its four letters
-    "cp866": ("IBM866", _CYRILLIC),
-    "iso8859-5": ("ISO-8859-5", _CYRILLIC),
-    "mac-cyrillic": ("Mac Cyrillic", _CYRILLIC),
-    "cp1253": ("Windows-1253", _GREEK),
-    "cp737": ("IBM737", _GREEK),
-    "cp1255": ("Windows-1255", _HEBREW),
-    "cp862": ("IBM862", _HEBREW),
-    "cp1256": ("Windows-1256", _ARABIC),
-    "iso8859-6": ("ISO-8859-6", _ARABIC),
-    "cp874": ("Windows-874", _THAI),
-    "utf-16-le": ("UTF-16", _KANA + _HANZI + _HANZI_TOO + _HANGUL),
-    "utf-16-be": ("UTF-16", _KANA + _HANZI + _HANZI_TOO + _HANGUL),
-}
-# The share of these among all characters that are not ASCII, at least; where two bytes are one of
-# thousands of signs, a small one.
-_OF_LETTERS = {_CYRILLIC: 0.75, _GREEK: 0.6, _HEBREW: 0.55, _ARABIC: 0.6, _THAI: 0.6}
-_OF_SIGNS = 0.15
+# For each alphabet or set of signs, the encodings that have it, with their names, and the share of
+# its letters among all characters that are not ASCII, at least. It is small where two bytes are one
+# of thousands of signs. KOI8-R has lines in the place of four letters of KOI8-U.
+_ALPHABETS = (
+    (_KANA, 0.15, {"cp932": "Shift_JIS", "euc_jp": "EUC-JP"}),
+    (_HANZI + "，。、", 0.15, {"gb18030": "GBK"}),
+    (_HANZI + _HANZI_TOO, 0.15, {"cp950": "Big5"}),
+    (_HANGUL, 0.15, {"cp949": "EUC-KR"}),
+    (
+        _CYRILLIC,
+        0.75,
+        {"cp1251": "Windows-1251", "koi8-u": "KOI8-U", "cp866": "IBM866"}
+        | {"iso8859-5": "ISO-8859-5", "mac-cyrillic": "Mac Cyrillic"},
+    ),
+    (_GREEK, 0.6, {"cp1253": "Windows-1253", "cp737": "IBM737"}),
+    (_HEBREW, 0.55, {"cp1255": "Windows-1255", "cp862": "IBM862"}),
+    (_ARABIC, 0.6, {"cp1256": "Windows-1256", "iso8859-6": "ISO-8859-6"}),
+    (_THAI, 0.6, {"cp874": "Windows-874"}),
+    (_KANA + _HANZI + _HANZI_TOO + _HANGUL, 0.15, {"utf-16-le": "UTF-16", "utf-16-be": "UTF-16"}),
+)
 _HIGH = 0.2  # of the bytes: text in Latin letters has fewer that are not ASCII
 _FEWEST_HIGH = 20
 _RARE = 100  # of a text, at most one character in this many is damaged
@@ -64,9 +59,13 @@ def _by_letters(data: bytes) -> tuple[str, str] | None:
     sample = data[:_SAMPLE]
     if sum(byte > 0x7F for byte in sample) < max(_FEWEST_HIGH, _HIGH * len(sample)):
         return None
-    shares = {each: _frequent(sample, each, letters) for each, (_, letters) in _BY_LETTERS.items()}
+    shares = {
+        (encoding, title): _frequent(sample, encoding, letters) / least
+        for letters, least, encodings in _ALPHABETS
+        for encoding, title in encodings.items()
+    }
     best = max(shares, key=lambda each: shares[each])
-    return (best, _BY_LETTERS[best][0]) if shares[best] >= 1 else None
+    return best if shares[best] >= 1 else None
 
 
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
@@ -114,9 +113,9 @@ def _accented(text: str) -> float:
 
 
 def _frequent(sample: bytes, encoding: str, letters: str) -> float:
-    """Return the share of frequent letters, relative to the minimum in texts of the encoding."""
+    """Return the share of frequent letters among the characters that are not ASCII."""
     text = sample.decode(encoding, "replace")
     other = [char for char in text if char > "\x7f"]
     if text.count("\ufffd") * _RARE > len(text) or not other:
         return 0.0
-    return sum(map(letters.__contains__, other)) / len(other) / _OF_LETTERS.get(letters, _OF_SIGNS)
+    return sum(map(letters.__contains__, other)) / len(other)

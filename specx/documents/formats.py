@@ -5,13 +5,11 @@ import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from specx.documents.child import ChildRequest, answers, refused, run_child
+from specx.documents.child_worker import NO_TEXT
 from specx.documents.document import Document, Paragraph
 from specx.documents.mime import looks_like_mime
-from specx.documents.paragraphs import grouped
-from specx.documents.text import READS
 from specx.errors import DocumentError
 
 _ZIP_ENDINGS = frozenset({".docx", ".docm", ".epub", ".odt"})
@@ -120,79 +118,28 @@ def read_format(request: ChildRequest, kind: str) -> Document:
             f"{request.name} needs pandoc and selectolax, which are not installed; install them "
             "with `pip install pypandoc-binary selectolax`"
         )
-    details = {
-        "pandoc": str(pandoc),
-        "kind": None if kind == "zip" else kind,
-        "allowed": ["programs"],
-    }
+    details = {"pandoc": str(pandoc), "kind": kind, "allowed": ["programs"]}
     return _document(run_child("specx.documents.formats_worker", request, details), request)
 
 
 def _document(output: bytes, request: ChildRequest) -> Document:
-    head: dict[str, Any] = {}
-    end: dict[str, Any] = {}
-    read: list[Paragraph] = []
-    for answer in answers(output):
-        if "error" in answer:
-            raise _error(answer, request)
-        if "text" in answer:
-            read += _paragraphs(answer)
-        else:
-            head, end = (answer, end) if "format" in answer else (head, answer)
-    if not end:
+    answer = next(answers(output), None)
+    if answer is None:
         raise DocumentError(f"{request.name} could not be read: the reader ended too early")
+    if "error" in answer:
+        raise refused(answer, request)
+    read = [Paragraph(text, None, kind, part) for text, kind, part in answer["paragraphs"]]
     furniture = tuple(paragraph for paragraph in read if paragraph.kind == "furniture")
     paragraphs = tuple(paragraph for paragraph in read if paragraph.kind != "furniture")
+    images = answer["images"]
     if not paragraphs:
-        raise _empty(request.name, end["images"])
-    lost = "1 picture was" if end["images"] == 1 else f"{end['images']} pictures were"
+        pictures = "holds only pictures; run text recognition (OCR) on them first"
+        raise DocumentError(f"{request.name} {pictures if images else NO_TEXT}")
+    lost = "1 picture was" if images == 1 else f"{images} pictures were"
     return Document(
         name=request.name,
-        kind=head["format"],
-        pages=(),
+        kind=answer["format"],
         paragraphs=paragraphs,
-        warnings=(*end["warnings"], *([f"{lost} not read."] if end["images"] else [])),
+        warnings=(*answer["warnings"], *([f"{lost} not read."] if images else [])),
         furniture=furniture,
     )
-
-
-def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
-    """Return the paragraph of an answer; a very long one is divided into groups of sentences."""
-    whole = Paragraph(answer["text"], None, answer["kind"], answer["part"])
-    return [whole] if whole.kind == "table" else list(grouped(whole))
-
-
-def _empty(name: str, images: int) -> DocumentError:
-    if images:
-        return DocumentError(
-            f"{name} holds only pictures; run text recognition (OCR) on them first"
-        )
-    return DocumentError(f"{name} holds no text; there is nothing to summarize")
-
-
-def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
-    name = request.name
-    match answer["error"]:
-        case "encrypted":
-            return DocumentError(f"{name} is encrypted; save a copy of it without a password")
-        case "protected":
-            return DocumentError(
-                f"{name} has a copy protection (DRM of {answer['by']}), which specx does not open"
-            )
-        case "too-long":
-            return DocumentError(f"{name} has more than {answer['limit']}; {request.advice}")
-        case "no-text":
-            return _empty(name, 0)
-        case "frames":
-            files = ", ".join(answer["files"])
-            return DocumentError(
-                f"{name} is a frameset without text; name its pages instead: {files}"
-            )
-        case "scripts":
-            return DocumentError(
-                f"{name} has no text, only scripts that create it in a browser; save the page "
-                "there as one file (MHTML) or print it to PDF"
-            )
-        case "unknown":
-            return DocumentError(f"{name} is {answer['what']}; {READS}")
-    return refused(answer, request)

@@ -1,8 +1,7 @@
 """Read a DOCX, EPUB, ODT, RTF, markup, HTML, mail or web archive in the child process.
 
-The request has ``path``, ``pandoc`` (the program) and ``kind``, which is null for a zip archive,
-whose kind is detected. Answers: ``{"format": kind}``, then one ``{"text": ..., "kind": ..., "part":
-...}`` for each paragraph, and ``{"end": true, "images": count, "warnings": [...]}``.
+The request has ``path``, ``pandoc`` (the program) and ``kind``, of ``format_of``. The answer is
+``{"format": kind, "paragraphs": [[text, kind, part], ...], "images": count, "warnings": [...]}``.
 """
 
 import json
@@ -15,9 +14,10 @@ from functools import reduce
 from typing import Any
 
 from specx.documents.archive import PandocInput, open_archive, open_flat
-from specx.documents.child_worker import Answer, RefusedError, read_data, silence_libraries
+from specx.documents.child_worker import NO_TEXT, Answer, RefusedError, read_data, silence_libraries
 from specx.documents.document import Paragraph
-from specx.documents.mime import MailText, MimeMessage, looks_like_mime, open_message
+from specx.documents.formats import format_of
+from specx.documents.mime import MailText, Piece, not_read, open_message
 from specx.documents.pandoc import Tree, paragraphs_of, take_out_struck
 from specx.documents.plain import document_from_text
 from specx.documents.rich_text import in_unicode
@@ -25,7 +25,7 @@ from specx.documents.text import decode_markup, decode_text
 from specx.documents.web_page import prepared
 from specx.errors import DocumentError
 
-_NO_TEXT = "A part with data instead of text was not read."
+_DATA = "A part with data instead of text was not read."
 _MOST_CHARACTERS = 20_000_000
 _HEAD = 1000  # bytes of a page, in which it has a tag
 _DEEPEST = 3  # documents in documents
@@ -48,18 +48,18 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     try:
         reader = _Opener(request["pandoc"])
         kind, sources = reader.opened(read_data(request), request["kind"])
-        yield {"format": kind}
-        characters = 0
-        for paragraph in reader.paragraphs(sources):
-            characters += len(paragraph.text)
+        characters, paragraphs = 0, []
+        for each in reader.paragraphs(sources):
+            characters += len(each.text)
             if characters > _MOST_CHARACTERS:
                 raise RefusedError("too-long", limit=f"{_MOST_CHARACTERS:,} characters")
-            yield {"text": paragraph.text, "kind": paragraph.kind, "part": paragraph.part}
+            paragraphs.append((each.text, each.kind, each.part))
     except RecursionError as error:
         raise RefusedError("damaged", reason="it is nested too deeply") from error
     except DocumentError as error:
         raise RefusedError("unreadable", reason=str(error).removeprefix("it ")) from error
-    yield {"end": True, "images": reader.images, "warnings": reader.warnings}
+    answer = {"format": kind, "paragraphs": paragraphs}
+    yield answer | {"images": reader.images, "warnings": reader.warnings}
 
 
 @dataclass
@@ -72,31 +72,30 @@ class _Opener:
     depth: int = 0
     struck: int = 0  # letters
 
-    def opened(
-        self, data: bytes, kind: str | None
-    ) -> tuple[str, Sequence[PandocInput | Paragraph]]:
+    def opened(self, data: bytes, kind: str) -> tuple[str, Sequence[PandocInput | Paragraph]]:
         """Return the kind of a document, and its content to read."""
         if kind == "html":
             return kind, [_page(data)]
         if kind == "mime":
-            return self._message(open_message(data))
-        if kind in (None, "fodt"):
-            source = open_flat(data) if kind else open_archive(data)
+            kind, found = open_message(data)
+            attached = [each for each in found if isinstance(each, str)]
+            self.warnings += [not_read(attached)] if attached else []
+            return kind, list(self._message(found))
+        if kind in ("zip", "fodt"):
+            source = open_archive(data) if kind == "zip" else open_flat(data)
             return source.kind, [source]
         if kind == "plain":
             return kind, [_piece(MailText(data, "", page=False))]
         source = PandocInput(kind, in_unicode(data)) if kind == "rtf" else _markup(kind, data)
         return kind, [source]
 
-    def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:
-        self.warnings += message.warnings
-        pieces = list[PandocInput | Paragraph]()
-        for each in message.pieces:
+    def _message(self, pieces: Sequence[Piece]) -> Iterator[PandocInput | Paragraph]:
+        for each in pieces:
             try:
-                pieces.append(each if isinstance(each, Paragraph) else _piece(each))
+                if not isinstance(each, str):
+                    yield each if isinstance(each, Paragraph) else _piece(each)
             except DocumentError:
-                self.warnings.append(_NO_TEXT)
-        return message.kind, pieces
+                self.warnings.append(_DATA)
 
     def paragraphs(self, sources: Sequence[PandocInput | Paragraph]) -> Iterator[Paragraph]:
         for source in sources:
@@ -131,7 +130,7 @@ class _Opener:
                 document = document_from_text(source.data.decode(), "it", "text")
                 yield from (*document.paragraphs, *document.furniture)
             except DocumentError:
-                self.warnings.append(_NO_TEXT)
+                self.warnings.append(_DATA)
             return
         tree = _parse(self.pandoc, source)
         self.struck += take_out_struck(tree["blocks"])
@@ -142,22 +141,13 @@ class _Opener:
         self.depth += 1
         try:
             if self.depth <= _DEEPEST and data.strip():
-                yield from self.paragraphs(self.opened(data, _kind(data))[1])
+                other = "html" if b"<" in data[:_HEAD] else "plain"
+                kind = format_of(data, "", is_text=False) or other
+                yield from self.paragraphs(self.opened(data, kind)[1])
         except (RefusedError, DocumentError):
             self.warnings.append("An embedded document could not be read.")
         finally:
             self.depth -= 1
-
-
-def _kind(data: bytes) -> str | None:
-    """Return the kind of an embedded document."""
-    if data.startswith(b"PK"):
-        return None
-    if data.startswith(b"{\\rtf"):
-        return "rtf"
-    if looks_like_mime(data):
-        return "mime"
-    return "html" if b"<" in data[:_HEAD] else "plain"
 
 
 def _piece(piece: MailText) -> PandocInput:
@@ -182,7 +172,7 @@ def _page(data: bytes, label: str = "") -> PandocInput:
     try:
         text, warnings = decode_markup(data, "the page", label)
     except DocumentError as error:
-        raise RefusedError("no-text") from error
+        raise RefusedError("unreadable", reason=NO_TEXT) from error
     page, images, hidden = prepared(text)
     return PandocInput("html", page.encode("utf-8", "replace"), images, warnings + hidden)
 

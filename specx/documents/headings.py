@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 from specx.documents.document import Paragraph
-from specx.documents.shapes import NAMED_TITLE, SUMMARIES, TITLED, is_in_capitals
+from specx.documents.shapes import NAMED_TITLE, PARTIES, SUMMARIES, TITLED, is_in_capitals
 from specx.errors import harmless
 
 _SECTION = re.compile(
@@ -50,7 +50,7 @@ _COURT = (
     r"[\w ]+))"
 )
 _CASE = (
-    r"(?:plaintiff|defendant|petitioner|respondent|appell(?:ant|ee)|claimant|debtor)s?\b.{0,30}"
+    rf"{PARTIES}s?\b.{{0,30}}"
     r"|(?:.*\s)?vs?\.?|(?:.{0,20}\b(?:case|docket|civil action|file|index) (?:nos?\b|number).*)"
     r"|per curiam\W*|.*\bcertiorari\b.*|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
     r"|(?:to|from|re|cc|subject|date|attn|by|tel|telephone|phone|fax|facsimile|e-?mail|signed)\s*:.*"

@@ -57,16 +57,16 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
         raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
     if values and is_notebook(values[0]):
         return [document_from_notebook(values[0], name, warnings)]
-    if values is not None and not any(_has_text(value, field) for value in _flat(values)):
-        objects = any(isinstance(value, dict) for value in _flat(values))
-        way = (
-            "give the key of the texts with --field"
-            if objects
-            else f"put each text into {_example(field)}"
-        )
+    flat = _flat(values or [])
+    if values is not None and not any(_has_text(value, field) for value in flat):
+        objects = any(isinstance(value, dict) for value in flat)
         raise DocumentError(
             f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
-            f"{way}"
+            + (
+                "give the key of the texts with --field"
+                if objects
+                else f"put each text into {_example(field)}"
+            )
         )
     return parse_jsonl(data, name, field)
 
@@ -115,10 +115,6 @@ def _described(values: list[Any]) -> str:
         return f"a JSON array of {len(value)} values"
     if not isinstance(value, dict):
         return "JSON"
-    if value.get("type") in ("FeatureCollection", "Feature") and (
-        "features" in value or "geometry" in value
-    ):
-        return "GeoJSON"
     keys = [json.dumps(key) for key in [*value][:4]]
     return f"a JSON object with the keys {', '.join(keys)}{', …' if len(value) > 4 else ''}"
 
@@ -137,31 +133,25 @@ def _document_or_error(
     line: str, number: int, name: str, field: str, warnings: tuple[str, ...]
 ) -> Document | LineError:
     called = f"{name}#{number}"
-    try:
-        record = _record(line, field)
-    except ValueError as problem:
-        return LineError(f"{name} line {number} {problem}", called)
-    label = record.get("id")
-    if isinstance(label, str | int) and label != "":
-        called = f"{name}#{label}"
-    text = LINE_END.sub("\n", record[field])
-    try:
-        return document_from_text(text, called, "jsonl", warnings)
-    except DocumentError as error:
-        return LineError(str(error), called)
 
+    def problem(what: str) -> LineError:
+        return LineError(f"{name} line {number} {what}", called)
 
-def _record(line: str, field: str) -> dict[str, Any]:
-    """Return the object of a line. Raises ValueError with the problem of the line."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not valid JSON ({_reason(error)})") from error
-    if not isinstance(record, dict) or not isinstance(record.get(field), str):
-        raise ValueError(f"has no text; each line must be an object such as {_example(field)}")
+        return problem(f"is not valid JSON ({_reason(error)})")
+    if not _has_text(record, field):
+        return problem(f"has no text; each line must be an object such as {_example(field)}")
     if not record[field].strip():
-        raise ValueError("has an empty text")
-    return record
+        return problem("has an empty text")
+    label = record.get("id")
+    if isinstance(label, str | int) and label != "":
+        called = f"{name}#{label}"
+    try:
+        return document_from_text(LINE_END.sub("\n", record[field]), called, "jsonl", warnings)
+    except DocumentError as error:
+        return LineError(str(error), called)
 
 
 def _example(field: str) -> str:

@@ -3,14 +3,13 @@
 import plistlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from specx.documents.child_worker import RefusedError
+from specx.documents.child_worker import ENCRYPTED, NO_TEXT, RefusedError
 from specx.documents.document import Paragraph
 
 _FIELD = re.compile(rb"([A-Za-z][\w-]*):(?:[ \t]|$)")
@@ -37,17 +36,7 @@ class MailText(NamedTuple):
     page: bool
 
 
-@dataclass
-class MimeMessage:
-    """The texts of a mail or a web archive, in order."""
-
-    kind: Literal["mail", "html"]
-    pieces: list[MailText | Paragraph] = field(default_factory=list)
-    attached: list[str] = field(default_factory=list)
-
-    @property
-    def warnings(self) -> list[str]:
-        return [not_read(self.attached)] if self.attached else []
+Piece = MailText | Paragraph | str  # a string is the name of an attachment
 
 
 def not_read(attached: Sequence[str]) -> str:
@@ -76,64 +65,63 @@ def _clean(data: bytes) -> bytes:
     return data[counted.end() :][: int(counted[1])] if counted else data
 
 
-def _web_archive(data: bytes) -> MimeMessage:
+def _web_archive(data: bytes) -> MailText:
     """Return the page of a Safari web archive, which is a property list."""
     try:
         page = plistlib.loads(data)["WebMainResource"]
         content, label = page["WebResourceData"], page.get("WebResourceTextEncodingName", "")
-        return MimeMessage("html", [MailText(bytes(content), str(label), page=True)])
+        return MailText(bytes(content), str(label), page=True)
     except Exception as error:  # of the reader of property lists, or what is no web archive
         raise RefusedError("damaged", reason="it is not a web archive of Safari") from error
 
 
-def open_message(data: bytes) -> MimeMessage:
-    """Return the texts of a mail, of the mails of a mailbox, or of a web archive."""
+def open_message(data: bytes) -> tuple[str, list[Piece]]:
+    """Return the kind and the texts of a mail, of the mails of a mailbox, or of a web archive."""
     if data.startswith((b"bplist", b"<?xml")):
-        return _web_archive(data)
+        return "html", [_web_archive(data)]
     mails = [message_from_bytes(each) for each in _MAILBOX.split(_clean(data)) if each.strip()]
     first = mails[0] if mails else Message()
     sender = _words(first, "From")
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first
     is_archive = bool(not sender or saved)
     if first.get_content_type() == "multipart/encrypted":
-        raise RefusedError("encrypted")
-    message = MimeMessage("html" if is_archive else "mail")
+        raise RefusedError("unreadable", reason=ENCRYPTED)
+    pieces = list[Piece]()
     if is_archive:
         pages = [_piece(part) for part in first.walk() if part.get_content_type() == "text/html"]
         framed = b"<frameset" in pages[0].data.lower() if pages else False
-        message.pieces += pages[1:] if framed else pages[:1]
-    for mail in () if message.pieces else mails:
-        _read_mail(mail, message)
-    if not message.pieces:
-        raise RefusedError("no-text")
-    return message
+        pieces += pages[1:] if framed else pages[:1]
+    pieces = pieces or [piece for mail in mails for piece in _mail(mail)]
+    if all(isinstance(piece, str) for piece in pieces):
+        raise RefusedError("unreadable", reason=NO_TEXT)
+    return "html" if is_archive else "mail", pieces
 
 
-def _read_mail(mail: Message, message: MimeMessage) -> None:
+def _mail(mail: Message) -> Iterator[Piece]:
     if subject := _words(mail, "Subject"):
-        message.pieces.append(Paragraph(subject, None, "heading", "title"))
+        yield Paragraph(subject, None, "heading", "title")
     header = [f"{name}: {words}" for name in _HEAD if (words := _words(mail, name))]
     if header:
-        message.pieces.append(Paragraph("; ".join(header), None, "text", "title"))
-    _read_part(mail, message)
+        yield Paragraph("; ".join(header), None, "text", "title")
+    yield from _part(mail)
 
 
-def _read_part(part: Message, message: MimeMessage) -> None:
+def _part(part: Message) -> Iterator[Piece]:
     kind, inside = part.get_content_type(), part.get_payload()
     named = _file_name(part)
     attached = part.get_content_disposition() == "attachment"
     parts = [each for each in inside if isinstance(each, Message)] if part.is_multipart() else []
     if kind == "message/rfc822":
         for each in parts:
-            _read_mail(each, message)
+            yield from _mail(each)
     elif parts:
         for each in [_best(parts)] if kind == "multipart/alternative" else parts:
-            _read_part(each, message)
+            yield from _part(each)
     elif kind in ("text/plain", "text/html") and not attached:
-        piece = _piece(part)
-        message.pieces += [piece] if piece.data.strip() else []
+        if (piece := _piece(part)).data.strip():
+            yield piece
     elif named or attached or not kind.startswith("image/"):
-        message.attached.append(_decoded(named) if named else kind)
+        yield _decoded(named) if named else kind
 
 
 def _file_name(part: Message) -> str | None:

@@ -36,9 +36,7 @@ def document_from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()
     if code:
         cells = "1 cell of code was" if code == 1 else f"{code} cells of code were"
         warnings += (f"{cells} not read, nor {'its' if code == 1 else 'their'} results.",)
-    return Document(
-        name=name, kind="notebook", pages=(), paragraphs=tuple(paragraphs), warnings=warnings
-    )
+    return Document(name=name, kind="notebook", paragraphs=tuple(paragraphs), warnings=warnings)
 
 
 def _cells(value: dict[str, Any]) -> list[dict[str, Any]]:

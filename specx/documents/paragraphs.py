@@ -20,15 +20,13 @@ _FIGURE = 12  # blocks in front of a page's text that may be a figure with its c
 def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tuple[Paragraph, ...]:
     """Return the paragraphs of the blocks of all pages, each with the page on which it begins.
 
-    A paragraph across the border of two pages is joined. A very long paragraph (some texts have no
-    line breaks) is cut between sentences into paragraphs of about 250 characters.
+    A paragraph across the border of two pages is joined.
     """
     blocks = list(_over_borders(_with_rests_of_notes(pages), words))
-    paragraphs = mark_parts(
+    return mark_parts(
         [Paragraph(b.text, b.page, b.kind, b.part, turns=b.turns) for b in blocks],
         [block.prominence for block in blocks],
     )
-    return tuple(piece for paragraph in paragraphs for piece in grouped(paragraph))
 
 
 def grouped(paragraph: Paragraph) -> Iterator[Paragraph]:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from specx.documents.document import Document, Kind
 from specx.documents.markdown_blocks import markdown_blocks
-from specx.documents.prose import is_sentence, passed_over_warning
+from specx.documents.prose import is_sentence, without_data
 from specx.documents.sentences import ends_paragraph, split_sentences
 from specx.documents.shapes import (
+    DOT_LEADERS,
     ENDS_SENTENCE,
     ENUMERATOR,
     HOLDS_PROSE,
@@ -54,12 +55,10 @@ _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
 _VALUED = re.compile(r"\s[$€£¥(-]*\d[\d.,]*\s?[%€£)]?$")
-_LEADERS = re.compile(r"\s*(?:(?:\.\s?){4,}|…{2,})\s*")
 _FEE = re.compile(r"\w.{0,100}?(?:\.\s?){4,}\s*[$€£¥]?\s?\d[\d.,]*\s?[%€£]?(?:\s\w{1,12}){0,3}")
 _CODE = re.compile(r"[=|<>{}\[\]`\\]|^\W*[#*\"]")  # no title in capitals has these
 _CODE_SIGN = re.compile(r"[{}=\\]|;$|^\W*(?:#|//|\$ |>>>)|\w\(\)|->")
 _PROSE_OF_CODE, _FEW_SIGNS = 0.3, 0.15  # of its characters, and of its lines
-_OFTEN = 3  # times that a title does not return
 _BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of its own
 _DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
 _NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
@@ -85,24 +84,25 @@ def document_from_text(
     setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text]
-    blocks = _titled(_blocks(lines, setting)) if marked is None else _with_prose(marked)
+    blocks = (
+        _with_numbered_titles(_blocks(lines, setting)) if marked is None else _with_prose(marked)
+    )
     blocks = [*blocks, *_notes(read.notes)]
     if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
-    paragraphs, wordless = to_text_paragraphs(blocks)
-    if not paragraphs and not wordless:  # rules and signs are better than nothing
+    paragraphs = to_text_paragraphs(blocks)
+    if not paragraphs:  # rules and signs are better than nothing
         everything = TextBlock(tuple(line for line in lines if line.text))
-        paragraphs, wordless = to_text_paragraphs([everything])
-    if wordless:
-        warnings = (*warnings, passed_over_warning(wordless, name, paragraphs))
-    head = to_text_paragraphs([TextBlock(front, "furniture")])[0] if front else ()
-    document = Document(
-        name=name,
-        kind=kind,
-        pages=(),
-        paragraphs=paragraphs,
-        warnings=warnings,
-        furniture=(*head, *read.furniture),
+        paragraphs = to_text_paragraphs([everything])
+    head = to_text_paragraphs([TextBlock(front, "furniture")]) if front else ()
+    document = without_data(
+        Document(
+            name=name,
+            kind=kind,
+            paragraphs=paragraphs,
+            warnings=warnings,
+            furniture=(*head, *read.furniture),
+        )
     )
     return _without_lines(document) if kind == "jsonl" else document
 
@@ -132,7 +132,7 @@ def _with_prose(blocks: Sequence[TextBlock]) -> Iterator[TextBlock]:
     """Yield Markdown blocks; prose that is marked as code, such as a notice, becomes text."""
     for block in blocks:
         if block.kind == "code" and is_typed_prose([line.text for line in block.lines]):
-            yield from _titled(_blocks(block.lines, _setting(block.lines)))
+            yield from _with_numbered_titles(_blocks(block.lines, _setting(block.lines)))
         else:
             yield block
 
@@ -251,7 +251,7 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     if dots and len(text) < _LONGEST_ENTRY and _CONTENTS_ENTRY.search(text):
         return (TextBlock((line,), "item", "contents"),)
     if dots and _FEE.fullmatch(text):
-        return (TextBlock((line._replace(text=_LEADERS.sub(" ", text)),), "item"),)
+        return (TextBlock((line._replace(text=DOT_LEADERS.sub(" ", text)),), "item"),)
     return None
 
 
@@ -306,22 +306,6 @@ def _block(
     return TextBlock(tuple(group))
 
 
-def _titled(blocks: Iterable[TextBlock]) -> list[TextBlock]:
-    """Return the text's blocks, with titles (recognized by the blocks around them) as headings.
-
-    Repeated lines in capitals are not headings.
-    """
-    blocks = _with_numbered_titles(list(blocks))
-    counts = Counter(block.lines[0].text for block in blocks if block.kind == "heading")
-    often = {text for text, count in counts.items() if count >= _OFTEN and is_in_capitals(text)}
-    return [
-        replace(block, kind="text")
-        if block.kind == "heading" and block.lines[0].text in often
-        else block
-        for block in blocks
-    ]
-
-
 def _is_title_above(line: str, below: str) -> bool:
     """Return True for a short line with a letter or Roman numeral above running text."""
     text = below[:1].isupper() and not ENUMERATOR.match(below) and len(line) < 0.6 * len(below)
@@ -343,8 +327,9 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
     )
 
 
-def _with_numbered_titles(blocks: list[TextBlock]) -> list[TextBlock]:
+def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
     """Return the blocks; a short item with text below and no list above becomes a heading."""
+    blocks = list(found)
     made, chapter = blocks.copy(), "0"  # the latest number of a heading
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)

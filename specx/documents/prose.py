@@ -13,7 +13,7 @@ from itertools import pairwise
 from specx.documents.document import Document, Paragraph
 from specx.documents.sentences import split_sentences
 from specx.documents.shapes import FULL_STOP, ITEM_MARK
-from specx.documents.text import UNSPACED, WIDE_SIGNS
+from specx.documents.text import UNSPACED, WIDE_SIGNS, stripped
 from specx.errors import DocumentError
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -154,24 +154,16 @@ def without_data(document: Document) -> Document:
     for each in document.paragraphs:
         spans = worded_spans(each.text)
         paragraphs += [each.piece(start, end) for start, end in spans]
-    passed_over = sum(len(each.text) for each in document.paragraphs) - sum(
-        len(each.text) for each in paragraphs
-    )
-    if not passed_over:
+    before, after = (sum(len(p.text) for p in some) for some in (document.paragraphs, paragraphs))
+    if before == after:
         return document
-    return replace(
-        document,
-        paragraphs=tuple(paragraphs),
-        warnings=(*document.warnings, passed_over_warning(passed_over, document.name, paragraphs)),
-    )
-
-
-def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragraph]) -> str:
-    """Return the warning about skipped text. Raises DocumentError if there is no other text."""
-    found = f"{characters:,} characters that are not words (encoded data or minified code?)"
+    found = f"{before - after:,} characters that are not words (encoded data or minified code?)"
     if not paragraphs:
-        raise DocumentError(f"{name} holds nothing but {found}; there is nothing to summarize")
-    return f"{found} were skipped."
+        raise DocumentError(
+            f"{document.name} holds nothing but {found}; there is nothing to summarize"
+        )
+    warnings = (*document.warnings, f"{found} were skipped.")
+    return replace(document, paragraphs=tuple(paragraphs), warnings=warnings)
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:
@@ -180,13 +172,8 @@ def worded_spans(text: str) -> list[tuple[int, int]]:
         return [(0, len(text))]
     data = [match.span() for match in _DATA.finditer(text) if not _is_unspaced(match[0])]
     borders = [0, *(place for span in data for place in span), len(text)]
-    between = [_stripped(text, *span) for span in list(pairwise(borders))[::2]]
+    between = [stripped(text, *span) for span in list(pairwise(borders))[::2]]
     return [(start, end) for start, end in between if start < end and _has_words(text[start:end])]
-
-
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
 def _has_words(text: str) -> bool:

@@ -31,6 +31,7 @@ from specx.documents.jsonl import (
     parse_json,
     parse_jsonl,
 )
+from specx.documents.paragraphs import grouped
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
@@ -139,13 +140,17 @@ def _finished(document: Document, options: ReadOptions) -> Document:
     In every format, text that is not words is left out.
     """
     document = without_data(document)
-    paragraphs = tuple(map(_captioned, document.paragraphs))
+    furniture, pieces = (
+        tuple(piece for each in some for piece in grouped(each))
+        for some in (document.furniture, document.paragraphs)
+    )
+    paragraphs = tuple(map(_captioned, pieces))
     if options.everything:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
     elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
         paragraphs = mark_parts(paragraphs)
     everything = options.everything or document.everything
-    return replace(document, paragraphs=paragraphs, everything=everything)
+    return replace(document, paragraphs=paragraphs, furniture=furniture, everything=everything)
 
 
 def _captioned(paragraph: Paragraph) -> Paragraph:

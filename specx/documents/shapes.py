@@ -93,6 +93,9 @@ def begins_item(line: str, first: str = "", above: str = "", *, full: bool = Fal
     return not full and not above.endswith(",")
 
 
+DOT_LEADERS = re.compile(r"\s*(?:(?:\.\s?){4,}|…{2,})\s*")  # of a table of contents, or of fees
+PARTIES = r"(?:petitioner|respondent|plaintiff|defendant|appell(?:ant|ee)|claimant|debtor)"
+
 # A decision in a line of its own, or in a row: GRANTED, VOTE: 3-0, Fee waived | Carried 4-1.
 _DECIDED = (
     "GRANTED|DENIED|APPROVED|ADOPTED|REJECTED|DISMISSED|CARRIE[DS]|PASSE[DS]|FAIL(?:ED|S)|AFFIRMED"

@@ -143,7 +143,6 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
     return Document(
         name=name,
         kind="subtitles",
-        pages=(),
         paragraphs=tuple(_paragraphs(turns, _LONG if unpunctuated else _LONGEST)),
         warnings=warnings,
         everything=True,  # short turns are speech, too

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+import unicodedata
 
 from specx.documents.encodings import guessed_encoding, likely_encoding
 from specx.errors import DocumentError, without_escapes
@@ -21,37 +22,30 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"GIF8", "a GIF image"),
-    (b"II*\x00", "a TIFF image"),
-    (b"MM\x00*", "a TIFF image"),
-    (b"PK\x03\x04", "a zip archive or an office document"),
-    (b"PK\x05\x06", "an empty zip archive"),
-    (
-        b"\xd0\xcf\x11\xe0",
-        "an old office document (.doc, .xls or .ppt: save it as DOCX or PDF) or a mail of Outlook "
-        "(.msg: save it as .eml)",
-    ),
-    (b"%!PS", "a PostScript document"),
-    (b"\x7fELF", "a program"),
-    (b"\x1f\x8b", "a gzip archive"),
-    (b"BZh", "a bzip2 archive"),
-    (b"\xfd7zXZ\x00", "an xz archive"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"Rar!\x1a\x07", "a rar archive"),
-    (b"SQLite format 3\x00", "a database"),
-    (b"RIFF", "a picture, a sound or a film"),
-    (b"ID3", "a sound"),
-    (b"OggS", "a sound"),
-    (b"fLaC", "a sound"),
-    (b"AT&TFORM", "a DjVu document"),
-    (b"\xffWPC", "a WordPerfect document"),
-    (b"ITSF", "a help file (CHM)"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive"),
-)
-
+_SIGNATURES = {  # what a file of other kinds begins with
+    b"\x89PNG\r\n\x1a\n": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    **dict.fromkeys((b"II*\x00", b"MM\x00*"), "a TIFF image"),
+    b"PK\x03\x04": "a zip archive or an office document",
+    b"PK\x05\x06": "an empty zip archive",
+    b"\xd0\xcf\x11\xe0": "an old office document (.doc, .xls or .ppt: save it as DOCX or PDF) or a "
+    "mail of Outlook (.msg: save it as .eml)",
+    b"%!PS": "a PostScript document",
+    b"\x7fELF": "a program",
+    b"\x1f\x8b": "a gzip archive",
+    b"BZh": "a bzip2 archive",
+    b"\xfd7zXZ\x00": "an xz archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!\x1a\x07": "a rar archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"SQLite format 3\x00": "a database",
+    b"RIFF": "a picture, a sound or a film",
+    **dict.fromkeys((b"ID3", b"OggS", b"fLaC"), "a sound"),
+    b"AT&TFORM": "a DjVu document",
+    b"\xffWPC": "a WordPerfect document",
+    b"ITSF": "a help file (CHM)",
+}
 _INNER_SIGNATURES = (
     (4, b"ftyp", "a film"),
     (60, b"BOOKMOBI", "a book for Kindle"),
@@ -84,10 +78,13 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """
     if not data.strip():
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
-    for place, signature, kind in (*((0, *each) for each in _SIGNATURES), *_INNER_SIGNATURES):
+    for place, signature, kind in (
+        *((0, *each) for each in _SIGNATURES.items()),
+        *_INNER_SIGNATURES,
+    ):
         if data.startswith(signature, place):
             raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
-    text, warnings = _decode(data, name)
+    text, warnings = _decode(data)
     if not warnings and (once := _decoded_once(text)):
         text, warnings = once, ("Its letters were written as UTF-8 twice, and were put right.",)
     text, lost = _drop_nul(_OVERSTRUCK.sub("", text), name)
@@ -108,7 +105,7 @@ def _decoded_once(text: str) -> str | None:
     return once if _foreign(once) >= _FEWEST_TWICE else None
 
 
-def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return _decode_marked(data[len(mark) :], encoding)
@@ -117,7 +114,7 @@ def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     try:
         return data.decode("utf-8"), ()
     except UnicodeDecodeError:
-        return _decode_mixed(data) or _decode_damaged_utf8(data) or _guess(data, name)
+        return _decode_mixed(data) or _decode_damaged_utf8(data) or _guess(data)
 
 
 # As browsers take the names of encodings: each is read as the larger one that contains it.
@@ -253,12 +250,9 @@ def _foreign(text: str) -> int:
     return sum("\x7f" < char != "\ufffd" for char in text)
 
 
-def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+def _guess(data: bytes) -> tuple[str, tuple[str, ...]]:
     encoding, title = guessed_encoding(data)
-    text = data.decode(encoding, "replace")
-    if len(_CONTROL.findall(text)) * _RARE > len(text) or text.count("\0") * _RARE > len(text):
-        raise _binary(name)
-    return text, (
+    return data.decode(encoding, "replace"), (
         f"The text is not UTF-8; it was read as {title}, which is a guess: check its letters.",
     )
 
@@ -267,15 +261,11 @@ def _drop_nul(text: str, name: str) -> tuple[str, tuple[str, ...]]:
     count = text.count("\x00")
     text = text.rstrip("\x00")  # the rest of a block of a disk
     if (text.count("\x00") + len(_CONTROL.findall(text))) * _RARE > len(text):
-        raise _binary(name)
+        raise DocumentError(f"{name} looks like a binary file, not like text; {READS}")
     if not count:
         return text, ()
     bytes_were = "1 NUL byte was" if count == 1 else f"{count} NUL bytes were"
     return text.replace("\x00", ""), (f"{bytes_were} removed from the text.",)
-
-
-def _binary(name: str) -> DocumentError:
-    return DocumentError(f"{name} looks like a binary file, not like text; {READS}")
 
 
 # ---------------------------------------------------------------- characters
@@ -286,15 +276,6 @@ SOFT_HYPHEN = "\u00ad"
 UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 WIDE_SIGNS = "\u3000-\u303f\uff00-\uffef"
 
-_LIGATURES = {
-    "ﬀ": "ff",
-    "ﬁ": "fi",
-    "ﬂ": "fl",
-    "ﬃ": "ffi",
-    "ﬄ": "ffl",
-    "ﬅ": "st",
-    "ﬆ": "st",
-}
 _SPACES = (
     "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f"
     "\u3000\t"
@@ -307,7 +288,7 @@ _HYPHENS = "\u2010\u2011"
 _BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors
 
 _TABLE: dict[int, str] = {
-    **{ord(char): text for char, text in _LIGATURES.items()},
+    **{code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)},  # ff, fi
     **{ord(char): " " for char in _SPACES},
     **{ord(char): "" for char in _INVISIBLE + _DIRECTIONS},
     **{ord(char): "-" for char in _HYPHENS},
@@ -340,6 +321,12 @@ def clean_line(text: str) -> str:
     if text[1:2] == " " == text[3:4] and _is_set_apart(text):
         text = " ".join(word.replace(" ", "") for word in _SPACE_RUN.split(text))
     return _SPACE_RUN.sub(" ", text) if "  " in text else text
+
+
+def stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a range of characters without the white space at its ends."""
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
 def _is_set_apart(text: str) -> bool:

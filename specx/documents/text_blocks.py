@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.hyphenation import counted_words, join_lines
-from specx.documents.paragraphs import grouped
-from specx.documents.prose import worded_spans
 from specx.documents.shapes import BULLET, VALUE
 from specx.documents.text import clean_line
 
@@ -67,23 +65,12 @@ def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
     return lines if lines[0].text or len(lines) == 1 else lines[1:]
 
 
-def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ...], int]:
-    """Join the lines of each block; a very long block becomes several paragraphs.
-
-    A block with only a bullet gives no paragraph. Also return the number of characters left out
-    because they are not words.
-    """
+def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[Paragraph, ...]:
+    """Join the lines of each block. A block with only a bullet gives no paragraph."""
     blocks = [_single_spaced(block) for block in blocks]
     words = counted_words(line.text for block in blocks for line in block.lines)
-    paragraphs: list[Paragraph] = []
-    wordless = 0
-    for block in blocks:
-        whole = _joined(block, words)
-        spans = worded_spans(whole.text) if whole.text else []
-        wordless += len(whole.text) - sum(end - start for start, end in spans)
-        for span in spans:
-            paragraphs += grouped(whole.piece(*span))
-    return tuple(paragraphs), wordless
+    joined = (_joined(block, words) for block in blocks)
+    return tuple(paragraph for paragraph in joined if paragraph.text)
 
 
 def _single_spaced(block: TextBlock) -> TextBlock:

@@ -1,13 +1,10 @@
 """Prepare a web page for pandoc: remove invisible text, and move navigation to the end."""
 
-import html
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import Any
 
 from specx.documents.child_worker import RefusedError
-from specx.documents.office_xml import append_text, parsed
 from specx.documents.pandoc import FURNITURE
 
 _NOT_SHOWN = (
@@ -19,8 +16,7 @@ _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
 _RAISED = re.compile(
     r"(?i)<span\b[^<>]*\bvertical-align\s*:\s*super\b[^<>]*>([^<]*)</span>"  # of word processors
 )
-_SHEET = re.compile(r"(?i)<style\b[^>]*>([^<]*)")
-_ENTITY = re.compile(r"&(?!(?:lt|gt|amp|quot|apos);)[A-Za-z]\w{1,30};")
+_SELF_CLOSED = re.compile(r"(?i)<((?!br\b)([a-z][\w:-]*)[^<>]*)/>")  # in XHTML
 _MOST_RULES = 200
 _MOST_HIDDEN = 0.5  # of the letters; a page that hides more shows it when it is asked
 _FRAME = "nav, footer, aside, header, [role='navigation'], [role='banner'], [role='contentinfo']"
@@ -57,15 +53,12 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     It is repaired, and hidden text is removed. Its frame (navigation, header, footer) is at the
     end, in divisions of the class FURNITURE. Raises RefusedError for a page without its own text.
     """
-    from selectolax.lexbor import LexborHTMLParser, SelectolaxError
-
-    try:
-        page = LexborHTMLParser(_RAISED.sub(r"<sup>\1</sup>", text))
-    except SelectolaxError as error:  # any text is a page, so there was no room for it
-        raise MemoryError from error
+    page = _parsed(_RAISED.sub(r"<sup>\1</sup>", text))
     scripts = len(page.css("script"))
     if frames := page.css("frameset frame[src]"):
-        raise RefusedError("frames", files=[str(each.attributes["src"]) for each in frames[:5]])
+        files = ", ".join(str(each.attributes["src"]) for each in frames[:5])
+        what = f"is a frameset without text; name its pages instead: {files}"
+        raise RefusedError("unreadable", reason=what)
     hidden = _hidden(page)
     for node in page.css(_NOT_SHOWN):
         node.decompose()
@@ -74,7 +67,8 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     images = len(page.css("img"))
     whole = _letters(page.body.text() if page.body else "")
     if scripts and not whole and not images:
-        raise RefusedError("scripts")
+        what = "has no text, only scripts that create it in a browser; save the page there as one "
+        raise RefusedError("unreadable", reason=f"{what}file (MHTML) or print it to PDF")
     frame = {node.mem_id: node for node in page.css(_FRAME) if _frames(node)}
     named = [node for node in page.css(_NAMED) if _is_named_frame(node, whole)]
     frame |= {node.mem_id: node for node in named}
@@ -85,7 +79,16 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     return "\n".join([_UNKNOWN.sub(r"<\1div", page.html or ""), *taken]), images, hidden
 
 
-def hiding_selectors(css: str) -> set[str]:
+def _parsed(text: str) -> Any:
+    from selectolax.lexbor import LexborHTMLParser, SelectolaxError
+
+    try:
+        return LexborHTMLParser(text)
+    except SelectolaxError as error:  # any text is a page, so there was no room for it
+        raise MemoryError from error
+
+
+def _hiding_selectors(css: str) -> set[str]:
     """Return the simple selectors of elements that a style sheet hides, on screen or in print."""
     if not _HIDES.search(css):
         return set()
@@ -99,36 +102,18 @@ def hiding_selectors(css: str) -> set[str]:
     return set(filter(_SELECTOR.fullmatch, found))
 
 
-def without_hidden(chapter: str, css: str) -> str:
-    """Return a chapter of an EPUB without elements that its styles, or ``css``, hide.
-
-    A chapter that is not XML is returned unchanged.
-    """
-    rules = hiding_selectors(css + "".join(_SHEET.findall(chapter)))
-    if not rules and not _HIDES.search(chapter):
-        return chapter
-    root = parsed(_ENTITY.sub(lambda name: html.unescape(name[0]), chapter).encode())
-    if root is None:
-        return chapter
-    _take_out(root, rules)
-    return ET.tostring(root, "unicode")
+def without_hidden(chapter: str, css: str) -> tuple[str, tuple[str, ...]]:
+    """Return a chapter of an EPUB without elements that its styles, or ``css``, hide; warnings."""
+    if not _HIDES.search(css) and not _HIDES.search(chapter):
+        return chapter, ()
+    page = _parsed(_SELF_CLOSED.sub(r"<\1></\2>", chapter))
+    warnings = _hidden(page, css)
+    return page.html or "", warnings
 
 
-def _take_out(element: ET.Element, rules: set[str]) -> None:
-    children, element[:] = list(element), []
-    for child in children:
-        tag, names = child.tag.rpartition("}")[2], child.get("class", "").split()
-        signs = {f"#{child.get('id')}", *(f"{each}.{name}" for each in (tag, "") for name in names)}
-        if rules & signs or _HIDES.search(child.get("style", "")):
-            append_text(element, child.tail or "")
-        else:
-            _take_out(child, rules)
-            element.append(child)
-
-
-def _hidden(page: Any) -> tuple[str, ...]:
-    """Remove elements that the styles of a page hide; return a warning that counts them."""
-    rules = hiding_selectors("".join(node.text() for node in page.css("style")))
+def _hidden(page: Any, css: str = "") -> tuple[str, ...]:
+    """Remove elements that a page's styles, or ``css``, hide; return a warning that counts them."""
+    rules = _hiding_selectors(css + "".join(node.text() for node in page.css("style")))
     found = [node for rule in sorted(rules)[:_MOST_RULES] for node in page.css(rule)]
     found += [n for n in page.css("[style]") if _HIDES.search(n.attributes.get("style") or "")]
     nodes = {node.mem_id: node for node in found if node.tag not in ("html", "body")}

@@ -89,10 +89,6 @@ _OUTCOME = re.compile(
 )
 
 
-# A piece of a paragraph: the paragraph's number, and the piece's first character and its end.
-Stretch = tuple[int, int, int]
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A sentence that a digest may quote: its paragraph, its start and end there, and its text.

@@ -5,30 +5,28 @@ marker with its sentence, in document order (``docs/embedded-pair.md``).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from specx.documents.document import Document, Place
+from specx.documents.document import Document
 from specx.documents.shapes import ENDS_SENTENCE
+from specx.documents.text import stripped
 from specx.errors import ModelError
 from specx.prompts.choice import choose
-from specx.prompts.context import Candidate, Stretch
+from specx.prompts.context import Candidate
 from specx.prompts.prompt import (
-    Output,
-    OutputReader,
+    Piece,
     Prompt,
-    Quote,
     Unit,
     make_units,
     too_little_room,
 )
 from specx.prompts.quotable import quotable
-from specx.prompts.quotation import LONGEST, QuoteJudge
-from specx.prompts.tokens import decode_whole, encode_text, token_counter
-from specx.records import FinishReason
+from specx.prompts.quotation import LONGEST, DigestReader
+from specx.prompts.tokens import encode_text, token_counter
 
 _READ = 512  # tokens of the text for each sentence: of sparser ones the pair loses its place
 _LEAST_READ = 1024
@@ -70,7 +68,8 @@ class Digest:
         if room < 3:  # a marker, a token and a full stop
             raise too_little_room(room)
         found = quotable(document, self._sentences)
-        counts = token_counter(self.tokenizer)([each.text for each in found])
+        count_tokens = token_counter(self.tokenizer)
+        counts = count_tokens([each.text for each in found])
         found = _readable(found, counts)
         sizes = [size + 2 for size in counts]  # its marker, and a full stop
         count = self._sentences
@@ -82,29 +81,22 @@ class Digest:
         places = choose(document.paragraphs, found, sizes, count=count, room=room)
         chosen = [found[place] for place in places]
         pieces = list(_pieces(document, {each.paragraph for each in found}, chosen))
-        begins = {(each.paragraph, each.start) for each in chosen}
-        marked = {
-            n for n, (paragraph, start, _) in enumerate(pieces) if (paragraph, start) in begins
-        }
-        count_tokens = token_counter(self.tokenizer)
-        units = make_units(document, count_tokens, longest=room - 2, pieces=pieces, marked=marked)
+        units = make_units(document, count_tokens, longest=room - 2, pieces=pieces)
         return [self._prompt(units, room)]
 
-    def reader(self, prompt: Prompt) -> "DigestReader":
+    def reader(self, prompt: Prompt) -> DigestReader:
         """Return a reader for the output that answers ``prompt``.
 
         If the model copies text beyond the end of a sentence, the reader cuts that text off.
         """
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
-        tokens = [unit.tokens for unit in prompt.units if unit.marked]
-        paragraphs = [
-            ids[begin + 1 : min(end, begin + 1 + count + LONGEST)]
-            for (begin, end), count in zip(pairwise([*begins, len(ids)]), tokens, strict=True)
-        ]
-        judge = QuoteJudge(self._markers, paragraphs, prompt.sentences)
         marked = [unit for unit in prompt.units if unit.marked]
-        return DigestReader(self.tokenizer, self._markers, marked, judge)
+        paragraphs = [
+            ids[begin + 1 : min(end, begin + 1 + unit.tokens + LONGEST)]
+            for (begin, end), unit in zip(pairwise([*begins, len(ids)]), marked, strict=True)
+        ]
+        return DigestReader(self.tokenizer, self._markers, marked, paragraphs, prompt.sentences)
 
     def _prompt(self, units: list[Unit], room: int) -> Prompt:
         """Return a prompt of all marked units, and of as many other units as fit into ``room``."""
@@ -141,23 +133,22 @@ def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candida
 
 def _pieces(
     document: Document, paragraphs: set[int], chosen: Sequence[Candidate]
-) -> Iterator[Stretch]:
+) -> Iterator[Piece]:
     """Yield the text of some paragraphs in order, with each chosen sentence as a separate piece."""
     for number in sorted(paragraphs):
         text, place = document.paragraphs[number].text, 0
         for each in chosen:
             if each.paragraph == number:
                 yield from _stretch(text, number, place, each.start)
-                yield number, each.start, each.end
+                yield number, each.start, each.end, True
                 place = each.end
         yield from _stretch(text, number, place, len(text))
 
 
-def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Stretch]:
-    inside = text[start:end]
-    start += len(inside) - len(inside.lstrip())
-    if inside.strip():
-        yield number, start, start + len(inside.strip())
+def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Piece]:
+    start, end = stripped(text, start, end)
+    if start < end:
+        yield number, start, end, False
 
 
 def _encoded(unit: Unit) -> str:
@@ -188,65 +179,6 @@ def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int
             share, room = share - sizes[n], room - sizes[n]
             kept.append(n)
     return sorted(kept)
-
-
-class DigestReader(OutputReader):
-    """Reads a digest's output: divides it at its markers, and cites the paragraph of each sentence.
-
-    A sentence is passed on once it is complete and the ``judge`` has accepted it. The text consists
-    of sentences with their citations, separated by blank lines.
-    """
-
-    def __init__(
-        self, tokenizer: Any, markers: Sequence[int], units: Sequence[Unit], judge: QuoteJudge
-    ) -> None:
-        self._tokenizer, self._markers = tokenizer, frozenset(markers)
-        self._units, self._judge = units, judge
-        self._sentence: list[int] = []  # the open one's token ids
-        self._quotes: list[Quote] = []
-        self._dropped = self._completed = 0
-
-    def __call__(self, token: int) -> FinishReason | None:
-        if token in self._markers:
-            self._close()
-        else:
-            self._sentence.append(token)
-        self.ended = self._judge(token)
-        return self.ended
-
-    def finish(self) -> tuple[str, Output]:
-        self._close()
-        output = Output(self.text, tuple(self._quotes), self._dropped, self._completed)
-        return self.take(), output
-
-    def _close(self) -> None:
-        """End the open sentence, with its citation; drop it if the judge rejects it."""
-        place, ids = self._judge.close(), self._sentence
-        self._sentence = []
-        sentence = decode_whole(self._tokenizer, ids)
-        if not sentence:
-            return
-        if place is None:
-            self._dropped += 1
-            return
-        unit = self._units[place]
-        quote = _quote(sentence, unit)
-        self._completed += len(quote.sentence) > len(sentence)
-        self._quotes.append(quote)
-        gap = "\n\n" if self.text else ""
-        self.text += f"{gap}{quote.sentence} [{quote.citation}]"
-
-
-def _quote(written: str, unit: Unit) -> Quote:
-    """Return the output as a quote, completed if the model broke the unit's sentence off.
-
-    The model breaks off long sentences. It does not stop at the end of a sentence without a full
-    stop.
-    """
-    sentence, written = " ".join(unit.text.split()), " ".join(written.split())
-    is_unit = written.startswith(sentence) or sentence.startswith(written)
-    place = {each.name: getattr(unit, each.name) for each in fields(Place)}
-    return Quote(**place, sentence=sentence if is_unit else written)
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:

@@ -163,12 +163,27 @@ class Instruct:
         return DocumentTokens(places[0], inside)
 
     def _spans(self, prompt: Prompt) -> Spans | None:
-        """Return the tokens of a prompt, None if the tokenizer has no offsets."""
-        for spans_of in (self._spans_of_whole, self._spans_in_frame):
-            spans = spans_of(prompt.content)
-            if spans is not None and tuple(token for token, _ in spans) == prompt.token_ids:
-                return spans
-        return None
+        """Return the tokens of a prompt, with places in its content; None without offsets."""
+        content, bare = prompt.content, prompt.content.strip()
+        text = self._render(content) if self._chats else content
+        whole = self._spans_of([text], content.find(bare) - text.find(bare), self._how)
+        if bare in text and _ids(whole) == prompt.token_ids:
+            return whole
+        literal = {"add_special_tokens": False, "split_special_tokens": True}
+        inside = self._spans_of(self._literal.pieces(content), 0, literal)
+        before, after = self._frame()
+        end = len(content), len(content)
+        framed = [*((i, (-1, -1)) for i in before), *inside, *((i, end) for i in after)]
+        return framed if _ids(framed) == prompt.token_ids else None
+
+    def _spans_of(self, texts: list[str], place: int, how: dict[str, bool]) -> Spans:
+        """Return the tokens of consecutive texts, the first of which begins at ``place``."""
+        spans: Spans = []
+        found = encode_spans(self.tokenizer, texts, **how) or []
+        for text, (ids, offsets) in zip(texts, found, strict=False):
+            spans += [(i, (place + a, place + b)) for i, (a, b) in zip(ids, offsets, strict=True)]
+            place += len(text)
+        return spans
 
     def _content(self, text: str) -> tuple[str, int]:
         """Return the user's message, and the place of ``text`` in it.
@@ -194,30 +209,6 @@ class Instruct:
         if same and not self._literal.holds_mark(content):
             return whole
         return [*before, *self._literal.encode(content), *after]
-
-    def _spans_of_whole(self, content: str) -> Spans | None:
-        """Return the tokens of a prompt encoded in one piece; positions count from the content."""
-        text = self._render(content) if self._chats else content
-        place = text.find(content.strip())
-        found = encode_spans(self.tokenizer, [text], **self._how) if place >= 0 else None
-        if found is None:
-            return None
-        offset = place - content.find(content.strip())
-        return [(i, (a - offset, b - offset)) for i, (a, b) in zip(*found[0], strict=True)]
-
-    def _spans_in_frame(self, content: str) -> Spans | None:
-        """Return the tokens of a prompt encoded as literal text, as ``_spans_of_whole`` does."""
-        pieces = self._literal.pieces(content)
-        how = {"add_special_tokens": False, "split_special_tokens": True}
-        found = encode_spans(self.tokenizer, pieces, **how)
-        if found is None:
-            return None
-        before, after = self._frame()
-        spans, place = [(token, (-1, -1)) for token in before], 0
-        for piece, (ids, offsets) in zip(pieces, found, strict=True):
-            spans += [(i, (place + a, place + b)) for i, (a, b) in zip(ids, offsets, strict=True)]
-            place += len(piece)
-        return [*spans, *((token, (place, place)) for token in after)]
 
     @property
     def _how(self) -> dict[str, bool]:
@@ -269,3 +260,7 @@ class Instruct:
             **wish,
         )
         return rendered
+
+
+def _ids(spans: Spans) -> tuple[int, ...]:
+    return tuple(token for token, _ in spans)

@@ -2,10 +2,12 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document, Place
+from specx.documents.shapes import PARTIES
+from specx.documents.text import stripped
 from specx.errors import DocumentError, UsageError
 from specx.records import FinishReason
 
@@ -16,9 +18,8 @@ SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair w
 _ENGLISH = re.compile(r"\b(?:the|of|and|an?)\b")
 _NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w’'-]*[^\W\d_]")  # within a sentence
 _ROLE = re.compile(
-    r"\b(?:appell(?:ant|ee)|claimant|petitioner|respondent|plaintiff|defendant|complainant|creditor"
-    r"|debtor|buyer|seller|landlord|tenant|less(?:or|ee)|licens(?:or|ee)|employ(?:er|ee)|lender"
-    r"|borrower|insurer|insured|customer|supplier|provider|guarantor)",
+    rf"\b(?:{PARTIES}|complainant|creditor|buyer|seller|landlord|tenant|less(?:or|ee)|licens(?:or|ee)"
+    r"|employ(?:er|ee)|lender|borrower|insurer|insured|customer|supplier|provider|guarantor)",
     re.IGNORECASE,
 )
 
@@ -169,29 +170,31 @@ class Output:
         return text
 
 
+# A piece of a paragraph: the paragraph's number, its first character, its end, and True if a digest
+# may quote it.
+Piece = tuple[int, int, int, bool]
+
+
 def make_units(
     document: Document,
     count: Callable[[list[str]], list[int]],
     longest: int,
-    pieces: Sequence[tuple[int, int, int]] | None = None,
-    marked: Collection[int] = (),
+    pieces: Sequence[Piece] | None = None,
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
     ``count``: returns the number of tokens of each text in a list. A paragraph with more tokens
-    than a prompt can hold is divided at white space; no text is lost. ``pieces``: use only these
-    pieces, each given by its paragraph's number, its first character and its end. ``marked``: the
-    indices of the pieces that a digest may quote.
+    than a prompt can hold is divided at white space; no text is lost. ``pieces``: use only these.
 
     Raises UsageError if ``longest`` is less than the tokens of a single character.
     """
     if pieces is None:
-        pieces = [(n, 0, len(each.text)) for n, each in enumerate(document.paragraphs)]
-    whole = [replace(document.places[n], start=start, end=end) for n, start, end in pieces]
+        pieces = [(n, 0, len(each.text), False) for n, each in enumerate(document.paragraphs)]
+    whole = [replace(document.places[n], start=start, end=end) for n, start, end, _ in pieces]
     counts = count([place.text for place in whole])
     units: list[Unit] = []
-    for n, place, tokens in zip(range(len(whole)), whole, counts, strict=True):
-        unit = Unit(**vars(place), tokens=tokens, marked=n in marked)
+    for (*_, marked), place, tokens in zip(pieces, whole, counts, strict=True):
+        unit = Unit(**vars(place), tokens=tokens, marked=marked)
         first, *rest = _divided(unit, count, longest)
         units += [first, *(replace(each, marked=False) for each in rest)]
     return units
@@ -260,14 +263,8 @@ def _halves(unit: Unit) -> list[Unit]:
     middle = len(text) // 2
     space = text.find(" ", middle)
     cut = unit.start + (middle if space < 0 else space)
-    halves = replace(unit, end=cut), replace(unit, start=cut)
-    return [stripped for half in halves if (stripped := _stripped(half)).text]
-
-
-def _stripped(unit: Unit) -> Unit:
-    text = unit.text
-    start = unit.start + len(text) - len(text.lstrip())
-    return replace(unit, start=start, end=start + len(text.strip()))
+    halves = [stripped(unit.whole.text, *half) for half in ((unit.start, cut), (cut, unit.end))]
+    return [replace(unit, start=start, end=end) for start, end in halves if start < end]
 
 
 class OutputReader(ABC):

@@ -126,10 +126,8 @@ class Answer:
 def _beginning(text: str) -> int:
     """Return how many characters at the end of ``text`` may be the beginning of a tag."""
     longest = max(map(len, _BY_BEGIN)) - 1
-    for count in range(min(longest, len(text)), 0, -1):
-        if any(begin.startswith(text[-count:]) for begin in _BY_BEGIN):
-            return count
-    return 0
+    counts = range(min(longest, len(text)), 0, -1)
+    return next((n for n in counts if any(b.startswith(text[-n:]) for b in _BY_BEGIN)), 0)
 
 
 class Thinking:

@@ -27,13 +27,7 @@ def first_words(text: str, tokens: int, tokenizer: Any) -> str:
 
 def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
     """Return a function that counts the tokens of each text of a list."""
-
-    def count(texts: list[str]) -> list[int]:
-        if not texts:
-            return []
-        return [len(ids) for ids in encode_text(tokenizer, texts)]
-
-    return count
+    return lambda texts: [len(ids) for ids in encode_text(tokenizer, texts)]
 
 
 def encode_spans(
@@ -55,6 +49,8 @@ def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
     ``</s>`` or ``<p3>`` in a text are encoded as letters, not as commands.
     """
+    if not texts:
+        return []
     rows: list[list[int]] = tokenizer(
         texts,
         add_special_tokens=False,
@@ -94,8 +90,7 @@ class LiteralEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of ``text``, none of them a command."""
-        texts = self.pieces(text)
-        return list(chain(*encode_text(self._tokenizer, texts))) if texts else []
+        return list(chain(*encode_text(self._tokenizer, self.pieces(text))))
 
     def pieces(self, text: str) -> list[str]:
         """Divide ``text`` into pieces that are encoded separately."""

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.plain import document_from_text
 from tests.places import places_of
+
+from .conftest import SaveFile, read_document
 
 LINES = Paragraph("One two. Three four.", None, lines=(120, 122), turns=((4, 121), (9, 122)))
 PAGES = Paragraph("One two. Three four.", 3, turns=((4, 4), (9, 5)))
@@ -74,22 +75,22 @@ def test_text_within_a_paragraph_has_its_own_pages_and_lines() -> None:
     assert inner.turns == ((5, 122),)
 
 
-def test_a_text_that_is_one_line_is_cited_by_its_share() -> None:
+def test_a_text_that_is_one_line_is_cited_by_its_share(save: SaveFile) -> None:
     line = " ".join(f"Sentence {n} says that the harbour was closed in {n}." for n in range(1200))
-    document = document_from_text(f"A short line.\n\n{line}\n", "a.txt", "text")
+    document = read_document(save("a.txt", f"A short line.\n\n{line}\n".encode()))
     shown = [place.words for place in document.places]
     assert (shown[0], shown[1], shown[-1]) == ("l. 1", "0 %", "99 %")
     shares = [int(words.removesuffix(" %")) for words in shown[1:]]
     assert shares == sorted(shares)
     assert set(range(100)) == set(shares)
     assert document.counted == "paragraph"
-    many = document_from_text("\n\n".join([line[:6000]] * 40), "a.txt", "text")
+    many = read_document(save("a.txt", "\n\n".join([line[:6000]] * 40).encode()))
     assert many.places[-1].words == "l. 79"  # which tells as much
 
 
-def test_sentences_that_return_have_their_own_lines() -> None:
+def test_sentences_that_return_have_their_own_lines(save: SaveFile) -> None:
     lines = ["The harbour was closed again.", "It rained as it had rained before."] * 60
-    document = document_from_text("\n".join(lines), "a.txt", "text")
+    document = read_document(save("a.txt", "\n".join(lines).encode()))
     assert len(document.places) > 10
     for place in document.places:
         assert place.lines is not None

@@ -500,7 +500,7 @@ def test_pages_whose_text_is_elsewhere_say_so(save: SaveFile) -> None:
 @installed
 def test_data_that_is_shown_as_typed_is_no_crash(save: SaveFile) -> None:
     data = "It is. A " + "Qq" * 15 + " "
-    page = f"<pre>{data + ('Xy' * 15 + ' ') * 60}"
+    page = f"<p>The mill turns.</p><pre>{data + ('Xy' * 15 + ' ') * 60}"
     document = read_document(save("a.html", page.encode()), QUICK)
     assert "are not words" in document.warnings[0]
 

@@ -92,7 +92,7 @@ def test_records_of_arrays_and_over_several_lines(
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"type": "FeatureCollection", "features": []}, "is GeoJSON, without a text"),
+        ({"type": "FeatureCollection", "features": []}, 'the keys "type", "features", without'),
         ({"name": "x", "version": "1"}, 'a JSON object with the keys "name", "version", without'),
         ([1, 2], "a JSON array of 2 values, without"),
     ],

@@ -111,7 +111,7 @@ def test_a_memo_is_no_mail() -> None:
 
 def test_broken_headers_cost_no_text() -> None:
     mail = b"From: =?utf-8?B?a?=\nSubject: =?no?Q?a?=\nContent-Type: text/plain; charset=x\n\nIt."
-    pieces = open_message(mail).pieces
+    _, pieces = open_message(mail)
     assert [getattr(each, "data", b"") for each in pieces][-1] == b"It."
 
 

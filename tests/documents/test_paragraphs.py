@@ -13,7 +13,7 @@ def paragraphs(*pages: list[Block]) -> list[Paragraph]:
     numbered = [
         [block._replace(page=number) for block in page] for number, page in enumerate(pages, 1)
     ]
-    return list(to_paragraphs(numbered, WORDS))
+    return [piece for each in to_paragraphs(numbered, WORDS) for piece in grouped(each)]
 
 
 def test_a_paragraph_over_a_page_border_is_joined() -> None:

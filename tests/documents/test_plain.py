@@ -1,8 +1,10 @@
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from specx.documents.document import Document, Kind, Paragraph
+from specx.documents.paragraphs import grouped
 from specx.documents.plain import document_from_text
 from specx.errors import DocumentError
 
@@ -10,7 +12,8 @@ from specx.errors import DocumentError
 def read(text: str, kind: Kind = "text") -> Document:
     document = document_from_text(text, "a.txt", kind)
     assert all(paragraph.page is None for paragraph in document.paragraphs)
-    return document
+    pieces = tuple(piece for each in document.paragraphs for piece in grouped(each))
+    return replace(document, paragraphs=pieces)
 
 
 def paragraphs(text: str, kind: Kind = "text") -> list[str]:

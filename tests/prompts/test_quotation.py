@@ -4,15 +4,28 @@ import random
 
 import pytest
 
-from specx.prompts.quotation import LONGEST, MOST_EDITS, Distance, QuoteJudge
+from specx.prompts.quotation import LONGEST, MOST_EDITS, DigestReader, Distance
+from tests.places import make_unit
 
 MARKERS = [100, 101, 102, 103, 104]
 PARAGRAPHS = [list(range(20 * n, 20 * n + 20)) for n in range(4)]  # a token stands once
 
 
-def judge(*output: int) -> tuple[QuoteJudge, int | None]:
-    """The judge behind an output, and the place at which it ended the digest, if it did."""
-    made = QuoteJudge(MARKERS, PARAGRAPHS)
+class Decoder:
+    """Stands for a tokenizer: a token is a word."""
+
+    def decode(self, ids: list[int], **_: bool) -> str:
+        return " ".join(map(str, ids))
+
+
+def reader(paragraphs: list[list[int]]) -> DigestReader:
+    units = [make_unit(n, text=Decoder().decode(each)) for n, each in enumerate(paragraphs)]
+    return DigestReader(Decoder(), MARKERS, units, paragraphs)
+
+
+def judge(*output: int) -> tuple[DigestReader, int | None]:
+    """The reader behind an output, and the place at which it ended the digest, if it did."""
+    made = reader(PARAGRAPHS)
     for place, token in enumerate(output):
         if made(token):
             return made, place
@@ -120,6 +133,6 @@ def test_a_lost_sentence_that_goes_on_and_on_ends_a_digest() -> None:
 
 
 def test_a_faithful_sentence_may_be_longer() -> None:
-    made = QuoteJudge(MARKERS, [list(range(1000, 1300))])
+    made = reader([list(range(1000, 1300))])
     assert not any(made(token) for token in (100, *range(1000, 1300)))
     assert made.close() == 0
