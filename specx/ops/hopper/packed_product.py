@@ -40,7 +40,7 @@ PACKED_SOURCE = SOURCE.with_name("packed_product.cu")
 BITS = {"Q4_K": 4, "Q6_K": 6}  # of a code, by formats
 TILES = (1, 2, 4, 8)  # of 8 rows of x, each with a kernel
 MOST_STAGES = 4
-FEW_ROWS, WIDE, WIDEST = 2112, 16384, 24576  # of a weight
+FEW_ROWS, MANY_ROWS, WIDE, WIDEST = 2112, 12288, 16384, 24576  # of a weight
 MANY = 6144 * 16  # pieces of a weight
 X_BYTES = 8 * 2 * BLOCK  # of a tile, in a piece
 MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
@@ -95,7 +95,7 @@ def share_of(rows: int, pieces: int) -> int:
 
 def _is_short(rows: int, pieces: int) -> bool:
     """Return True for a weight of many short rows, which warps finish in one turn."""
-    return rows >= WIDE and rows % 32 == 0 and pieces <= 8
+    return rows >= MANY_ROWS and rows % 32 == 0 and pieces <= 8
 
 
 def plan(
