@@ -72,7 +72,7 @@ def score(
     vectors: Vectors,
     *,
     placed: bool = True,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
     """Return the features of each candidate, float [N, features], and its logit, float [N].
 
     ``placed``: include the position.

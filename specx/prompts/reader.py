@@ -48,7 +48,7 @@ class _Window(NamedTuple):
 def corrected(
     paragraphs: Sequence[Paragraph],
     candidates: Sequence[Candidate],
-    values: Values,
+    values: npt.NDArray[np.floating],
     logits: Values,
     worths: Values,
     *,
@@ -61,7 +61,7 @@ def corrected(
     """
     best = np.sort(np.argsort(-worths, kind="stable")[:MOST])
     network = _network()
-    windows = _windows(network.tokenizer, paragraphs, candidates, best)
+    windows = _windows(network, paragraphs, candidates, best)
     given = np.concatenate([values, _relative(logits, worths, told)], 1)[best]
     scores = network.scores(windows, torch.from_numpy(given).float()).double().numpy()
     factors = np.full(len(worths), np.exp(scores.min() - scores.max()))
@@ -90,7 +90,7 @@ def _relative(logits: Values, worths: Values, told: bool) -> Values:
 
 
 def _windows(
-    tokenizer: Tokenizer,
+    network: "_Network",
     paragraphs: Sequence[Paragraph],
     candidates: Sequence[Candidate],
     best: npt.NDArray[np.int64],
@@ -99,15 +99,15 @@ def _windows(
     heads = [n for n, each in enumerate(paragraphs) if each.kind == "heading" and n not in quoted]
 
     def pieces(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+        return list(network.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def heading(place: int) -> list[int]:
         return pieces(paragraphs[place].text[:200])
 
-    close = tokenizer.token_to_id("[SEP]")
+    close = network.closing
     first = [each for each in heads if each < candidates[0].paragraph][-3:]
     title = heading(first[0]) if first else pieces(candidates[0].text)
-    begin = [tokenizer.token_to_id("[CLS]"), *title[:_TITLE], close]
+    begin = [network.opening, *title[:_TITLE], close]
     windows = [_Window(list(begin), [_CONTEXT] * len(begin))]
     under, seen = -1, -2
     for number, place in enumerate(best):
@@ -147,6 +147,7 @@ class _Network:
         self.tokenizer = Tokenizer(model)
         self.tokenizer.normalizer = BertNormalizer()
         self.tokenizer.pre_tokenizer = BertPreTokenizer()
+        self.opening, self.closing = vocabulary.index("[CLS]"), vocabulary.index("[SEP]")
 
     @torch.inference_mode()
     def scores(self, windows: Sequence[_Window], given: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def test_every_candidate_is_read_in_one_window_with_what_stands_before_it() -> N
     paragraphs, found = document(100)
     best = np.arange(1, 100, 2)
     network = reader._network()
-    windows = reader._windows(network.tokenizer, paragraphs, found, best)
+    windows = reader._windows(network, paragraphs, found, best)
     owners = [{each for each in window.owners if each >= 0} for window in windows]
     assert sorted(each for window in owners for each in window) == list(range(len(best)))
     for window in windows:
