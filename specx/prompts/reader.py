@@ -70,7 +70,7 @@ def corrected(
 
 
 def _relative(logits: Values, worths: Values, told: bool) -> Values:
-    """Where each candidate stands among the others, float [N, 8]."""
+    """Return each candidate's place among the others, float [N, 8]."""
     count = len(worths)
     logs = np.log(np.maximum(worths, 1e-6))
     ranks = np.empty(count)
