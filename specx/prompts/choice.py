@@ -1,7 +1,8 @@
 """Choose the sentences of a digest: the most important ones, without repetition.
 
 A linear judge scores each sentence of the document (``features.py``). Its weights were learned from
-sentences that readers marked (``specx/training/judge.py``).
+sentences that readers marked (``specx/training/judge.py``). A small network reads the best ones and
+corrects their worth (``reader.py``).
 """
 
 import json
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from specx.documents.document import Paragraph
 from specx.prompts.context import Candidate
 from specx.prompts.features import Vectors, features
+from specx.prompts.reader import corrected
 from specx.prompts.standing import is_told, standing
 
 _ALIKE = 0.4  # cosine of two sentences that say the same
@@ -53,11 +55,13 @@ def choose(
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
-    logits = score(paragraphs, candidates, vectors, placed=not told)
+    values, logits = score(paragraphs, candidates, vectors, placed=not told)
     chances = 1 / (1 + np.exp(-logits))  # that a reader marks each sentence
     worths = standing(paragraphs, candidates, chances)
     if told:
         worths[-len(worths) // _ENDING :] *= _ENDS
+    if len(candidates) > count:
+        worths = corrected(paragraphs, candidates, values, logits, worths, told=told)
     apart = len(candidates) / count if told else 0.0
     return pick(candidates, vectors.rows, worths, tokens, count=count, room=room, apart=apart)
 
@@ -68,15 +72,18 @@ def score(
     vectors: Vectors,
     *,
     placed: bool = True,
-) -> npt.NDArray[np.float64]:
-    """Return the judge's logit of each candidate, float [N]; ``placed``: include the position."""
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+    """Return the features of each candidate, float [N, features], and its logit, float [N].
+
+    ``placed``: include the position.
+    """
     values, names = features(paragraphs, candidates, vectors)
     if not placed:
         values[:, [n for n, name in enumerate(names) if _PLACE.match(name)]] = 0
     weights, of_words, bias = _judge(names)
     words = [sum(of_words.get(word, 0.0) for word in {*each}) for each in vectors.words]
     logits: npt.NDArray[np.float64] = values @ weights + words + bias
-    return logits
+    return values, logits
 
 
 def pick(
