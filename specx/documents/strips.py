@@ -196,13 +196,17 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
     if max(ends) <= _APART * usual:
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
-    apart = _APART * max(gaps[len(gaps) // 2], usual)
+    least = max(gaps[len(gaps) // 2], usual)
+    aparts = [  # columns of two sizes have gaps that are smaller than their lines
+        _APART * max(least, min(row[0].size, near[0].size))
+        for row, near in (rows[:2], rows[:-3:-1])
+    ]
     starts, stops = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
     width = FULL * max(right - min(starts), max(stops) - left)
     inner = {round(p.start) for row in rows[1:-1] for p in row}
     first, last = (
         gap > (apart if all(p.end - p.start < width for p in row) else _FAR * apart)
         and (len(row) == 1 or any(round(p.start) not in inner for p in row))
-        for gap, row in zip(ends, (rows[0], rows[-1]), strict=True)
+        for gap, apart, row in zip(ends, aparts, (rows[0], rows[-1]), strict=True)
     )
     return rows[first : len(rows) - last]
