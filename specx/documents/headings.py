@@ -133,16 +133,16 @@ def _is_false_heading(heading: Paragraph) -> bool:
 def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
     """Return True for a sentence in the form of a heading, if it is long or has no text below.
 
-    Memoranda and contracts number their paragraphs in this way. Printed documents are excluded:
-    there, the lines below show whether a line is a heading.
+    Memoranda and contracts number their paragraphs in this way. In printed documents, the lines
+    below show whether a line is a heading, unless it is a long one that ends in a colon.
     """
     text, below = paragraphs[index].text, paragraphs[index + 1 : index + 2]
+    if text.endswith(":"):
+        return text.count(" ") > _MOST_SPACES
     if paragraphs[index].page is not None or text.count(" ") < _FEWEST_SPACES:
         return False
     if not text.rstrip('"”’)').endswith((".", ":")):  # a question heads its answer
         return False
-    if text.endswith(":"):
-        return text.count(" ") > _MOST_SPACES
     return len(text) > _LONGEST_HEADING or not below or below[0].kind == "heading"
 
 

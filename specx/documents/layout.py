@@ -21,11 +21,14 @@ from specx.documents.shapes import (
     CIRCLE,
     ENDS_SENTENCE,
     NUMBERED_TITLE,
+    VALUE,
     begins_item,
+    counts_on,
     is_in_capitals,
     is_lettered_title,
 )
 
+_RUN_IN = re.compile(rf"(?<=\S )\({VALUE}\)\s")  # "shall (1) pay, (2) report"
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
 
 _QUOTES = "\"'“”‘’«»„… "
@@ -302,7 +305,15 @@ def _is_item(text: str, group: list[Line]) -> bool:
     if text.startswith("— "):
         return len(group) < 2 or ENDS_SENTENCE.search(group[-1].text) is not None
     first, above = (group[0].text, group[-1].text) if group else ("", "")
-    return begins_item(text, first, above, full=len(group) > 1)
+    return begins_item(text, first, above, full=len(group) > 1) and not _is_run_in(text, group)
+
+
+def _is_run_in(text: str, group: Sequence[Line]) -> bool:
+    """Return True if the mark of ``text`` counts on from one within the lines of its paragraph."""
+    lines = (line.text for line in group) if text.startswith("(") else ()
+    return any(
+        counts_on(text, line[mark.start() :]) for line in lines for mark in _RUN_IN.finditer(line)
+    )
 
 
 def _kind(

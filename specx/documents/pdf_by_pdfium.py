@@ -93,11 +93,13 @@ class PageText:
         self._handle = handle_of(text)
         self._box = pdfium.FS_RECTF()
         self._x, self._y = ctypes.c_double(), ctypes.c_double()
-        self._matrix = pdfium.FS_MATRIX()
+        self._matrix = (ctypes.c_float * 6)()
+        self._linear = (ctypes.c_char * 16).from_buffer(self._matrix)  # its first four, as bytes
         written = (self._box, self._x, self._y, self._matrix)
-        self._box_at, self._x_at, self._y_at, self._matrix_at = map(ctypes.byref, written)
+        at = map(argument, map(ctypes.addressof, written))
+        self._box_at, self._x_at, self._y_at, self._matrix_at = at
         self._faces: dict[int | None, tuple[bool, bool]] = {}
-        self._looks: dict[tuple[int | None, float, float, float, float, float], Look] = {}
+        self._looks: dict[tuple[int | None, float, bytes], Look] = {}
         self._marks: dict[int, str] = {}
         self._characters = self._read()
         self.count = len("".join(self._characters.split()))
@@ -170,8 +172,8 @@ class PageText:
         return chr(mark)
 
     def _is_over(self, accent: int, letter: int) -> bool:
-        look, base = self._placed(_text_object(self._handle, letter), letter)
-        _, height = self._placed(_text_object(self._handle, accent), accent)
+        look, base = self._placed(argument(_text_object(self._handle, letter)), letter)
+        _, height = self._placed(argument(_text_object(self._handle, accent)), accent)
         left, right = self._extent(look, letter)
         middle = sum(self._extent(look, accent)) / 2
         return left < middle < right and abs(height - base) < right - left
@@ -231,9 +233,9 @@ class PageText:
                     continue
                 which = _text_object(self._handle, start)
                 last = self._last_of(which, start, end)
-                for run in self._parts(which, start, last + 1, before):
-                    yield run
+                if found := self._parts(which, start, last + 1, before):
                     before = ""
+                    yield from found
                 start = last + 1
 
     def _last_of(self, which: int | None, start: int, end: int) -> int:
@@ -254,20 +256,22 @@ class PageText:
             middle = (low + high) // 2
         return found
 
-    def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
-        """Yield the visible text of a run; a short run is divided into words at its spaces."""
-        shown_on = self._objects.shown_on(which)
+    def _parts(self, which: int | None, start: int, end: int, before: str) -> list[TextRun]:
+        """Return the visible text of a run; a short run is divided into words at its spaces."""
+        handle = argument(which)
+        shown_on = self._objects.shown_on(handle)
         if shown_on is not None and self._is_on(shown_on, start):
             self.has_layer = True
         elif shown_on is not None:
             self._pass(start, end)
-            return
-        look, base = self._placed(which, start)
-        start_x, end_x, lowest, highest = self._shown[look.turn]
-        hidden = [] if self.has_layer else self._objects.hidden(which)
+            return []
+        look, base = self._placed(handle, start)
+        hidden = [] if self.has_layer else self._objects.hidden(which, handle)
         parts = [(start, end)] if end > start + _SHORT else self._cut(look, start, end)
         if hidden:
             parts = [word for part in parts for word in self._bare(hidden, *part)]
+        found = []
+        start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in parts:
             left, right = self._ends(look, first, last)
             if look.size < _LEAST and right - left < _LEAST * (last - first) / 2:
@@ -285,8 +289,9 @@ class PageText:
             text = self._text_of(first, last)
             if text[1:2] == " " == text[3:4]:
                 text = self._in_words(look, first, text)
-            yield TextRun(text, before, left, right, base, look, (first, last))
+            found.append(TextRun(text, before, left, right, base, look, (first, last)))
             before = " " if self._characters[last : last + 1] == " " else ""
+        return found
 
     def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:
         """Return the character ranges of the words in a piece of text.
@@ -360,24 +365,22 @@ class PageText:
         """Return the start and end of a character in reading direction, in points."""
         box = self._box
         _loose_box(self._handle, index, self._box_at)
-        match look.turn % MIRRORED:
-            case 0:
-                return box.left, box.right
-            case 1:
-                return box.bottom, box.top
-            case 2:
-                return -box.right, -box.left
-        return -box.top, -box.bottom
+        turn = look.turn % MIRRORED
+        if turn == 0:
+            return box.left, box.right
+        if turn == 1:
+            return box.bottom, box.top
+        return (-box.right, -box.left) if turn == 2 else (-box.top, -box.bottom)
 
-    def _placed(self, which: int | None, number: int) -> tuple[Look, float]:
+    def _placed(self, which: Any, number: int) -> tuple[Look, float]:
         """Return the look of a text object and the height of its baseline, in points."""
-        matrix = self._matrix
         _matrix(self._handle, number, self._matrix_at)
         _origin(self._handle, number, self._x_at, self._y_at)
-        size, font = _font_size(self._handle, number), _object_font(argument(which))
-        drawn = font, size, matrix.a, matrix.b, matrix.c, matrix.d
-        look = self._looks.get(drawn) or self._looks.setdefault(drawn, self._look(*drawn))
-        height = (self._y, self._x)[look.turn % 2].value
+        drawn = _object_font(which), _font_size(self._handle, number), self._linear.raw
+        look = self._looks.get(drawn)
+        if look is None:
+            look = self._looks[drawn] = self._look(*drawn[:2], *self._matrix[:4])
+        height = (self._x if look.turn % 2 else self._y).value
         return look, height if look.turn in _UPWARD else -height
 
     def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:

@@ -133,7 +133,7 @@ class PageObjects:
         areas = (
             _bounds(handle, matrix)
             for handle, kind, matrix in self._all
-            if kind == PATH and self._is_filled(handle) and not self._is_white(handle)
+            if kind == PATH and self._is_filled(handle) and not self._is_white(argument(handle))
         )
         return [*self.pictures, *self.boxes(_SHADING), *areas]
 
@@ -178,9 +178,9 @@ class PageObjects:
         has_colour = bool(_fill_color(handle, *self._channels))  # no pattern
         return is_box and is_upright and has_colour
 
-    def hidden(self, text: int | None) -> list[Box]:
-        """Return the boxes that hide a text, or parts of it."""
-        is_clipped = _clip_paths(argument(_clip(argument(text)))) > 0
+    def hidden(self, text: int | None, handle: Any) -> list[Box]:
+        """Return the boxes that hide a text, or parts of it. ``handle``: it, as an argument."""
+        is_clipped = _clip_paths(argument(_clip(handle))) > 0
         if not (is_clipped or self._covers) or text not in self._places:
             return []
         place, matrix = self._places[text]
@@ -211,15 +211,15 @@ class PageObjects:
         hull = (min(lefts), min(lows), max(rights), max(tops))
         return min(sum(map(_area, parts)), _area(hull)) / _area(self.box)
 
-    def shown_on(self, text: int | None) -> list[Box] | None:
+    def shown_on(self, text: Any) -> list[Box] | None:
         """Return the only boxes on which a text is visible; None if it is visible everywhere."""
-        if (mode := _render_mode(argument(text))) in _EMPTY_MODES:
+        if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
         return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None
 
-    def _is_white(self, handle: int | None) -> bool:
+    def _is_white(self, handle: Any) -> bool:
         colour = self._colour
-        if not _fill_color(argument(handle), *self._channels):
+        if not _fill_color(handle, *self._channels):
             return False  # a pattern
         return (colour[0] >= _WHITE and min(colour[:3]) >= _WHITE) or not colour[3]
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from specx.cores import usable_cores
@@ -78,8 +79,8 @@ def read_pages(
         ends = try_children(_WORKER, request, details, max(0.0, until - time.monotonic()))
         for (_, each), end in zip(unread, ends, strict=True):
             _take_all(end, each, request)
-    pages = [page for each in shares for page in each.pages]
-    failed = {number: why for each in shares for number, why in each.failed.items()}
+    pages = sorted((page for each in shares for page in each.pages), key=attrgetter("number"))
+    failed = dict(sorted(pair for each in shares for pair in each.failed.items()))
     return Extracted(pages=pages, failed=failed, left=[], attached=shares[0].attached)
 
 

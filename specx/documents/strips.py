@@ -103,23 +103,35 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
     """Return the strips without text or rules between pieces, each as high as possible."""
     found: set[Strip] = set()
     followed: dict[tuple[float, float], int] = {}
+    highest = max(row[0].base for row in rows)
+    levels: list[tuple[float, Row, list[tuple[float, float, float]]]]
     levels = [(row[0].base, row, _free(row)) for row in rows]
     ends = {id(row): (min(p.start for p in row), max(p.end for p in row)) for row in rows}
     for left, low, right, _ in rules:
-        levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
+        if low <= highest:
+            levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
     levels.sort(key=lambda each: -each[0])
     for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
+        if free and not row:
+            start, end = free[0][1], free[1][0]
+            if not any(start < right and left < end for left, right in followed):
+                continue  # a rule beside all strips
         following: dict[tuple[float, float], int] = {}
         ends_of_free = [end for _, end, _ in free]
-        for (left, right), first in followed.items():
-            goes_on = False
-            for start, end, width in free[bisect_right(ends_of_free, left) :]:
-                if start >= right:
-                    break
-                goes_on = start <= left and right <= end and right - left > width
-                part = left if left > start else start, right if right < end else end
-                if part[1] - part[0] > width and first < following.get(part, n):
-                    following[part] = first
+        for strip, first in followed.items():
+            left, right = strip
+            at = bisect_right(ends_of_free, left)
+            if free and free[at][0] <= left and right <= free[at][1]:
+                if goes_on := right - left > free[at][2]:
+                    following[strip] = min(first, following.get(strip, n))
+            else:
+                goes_on = False
+                for start, end, width in free[at:]:
+                    if start >= right:
+                        break
+                    part = left if left > start else start, right if right < end else end
+                    if part[1] - part[0] > width and first < following.get(part, n):
+                        following[part] = first
             if not goes_on and left > -math.inf and right < math.inf:
                 beside = [row for _, row, _ in levels[first:n] if row]
                 found.update(_trimmed(left, right, beside, ends, to_end=n == len(levels)))
@@ -184,13 +196,17 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
     if max(ends) <= _APART * usual:
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
-    apart = _APART * max(gaps[len(gaps) // 2], usual)
+    least = max(gaps[len(gaps) // 2], usual)
+    aparts = [  # columns of two sizes have gaps that are smaller than their lines
+        _APART * max(least, min(row[0].size, near[0].size))
+        for row, near in (rows[:2], rows[:-3:-1])
+    ]
     starts, stops = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
     width = FULL * max(right - min(starts), max(stops) - left)
     inner = {round(p.start) for row in rows[1:-1] for p in row}
     first, last = (
         gap > (apart if all(p.end - p.start < width for p in row) else _FAR * apart)
         and (len(row) == 1 or any(round(p.start) not in inner for p in row))
-        for gap, row in zip(ends, (rows[0], rows[-1]), strict=True)
+        for gap, apart, row in zip(ends, aparts, (rows[0], rows[-1]), strict=True)
     )
     return rows[first : len(rows) - last]

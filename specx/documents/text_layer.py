@@ -9,7 +9,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 from string import ascii_lowercase
@@ -22,7 +22,8 @@ _RUN = re.compile(r"[^\W\d_]+")
 _MIXED = re.compile(r"(?<=[A-Za-z])\d|(?<=\d)[A-Za-z]")
 _FOREIGN = re.compile(r"[^\x00-\x7f\W]")
 _ACCENTS = re.compile("[\u0300-\u036f]+")
-_BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
+_BASE = {"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"}
+_HAS_BASE = re.compile(f"[{''.join(_BASE)}]")
 _JUDGED = 750  # characters at once
 _FEWEST_PAIRS = 200
 _FEWEST_LETTERS = 14  # different ones; names of genes have four, hexadecimal numbers six
@@ -34,9 +35,10 @@ _MOST_OF_ONE = 0.25  # of them
 # digits beside letters than 0.07 where it has so few letters.
 _LETTERS_OF_SIGNS, _DIGITS_OF_SIGNS = 0.2, 0.5
 _MIXED_SHARE, _LETTERS_OF_MIXED = 0.1, 0.35
-_FIRST_SIGN, _LAST_SIGN = "\u3400", "\ud7a3"  # of Chinese and of Hangul
+_SIGN = re.compile("[\u3400-\ud7a3]")  # of Chinese and of Hangul
 _FEWEST_SIGNS = 60  # different ones, of 200 or more
 _USUAL_SHARE = 0.5  # of a text in them is of usual letters; with letters exchanged, a third
+_CYRILLIC_OR_GREEK = re.compile("[\u0370-\u052f\u1f00-\u1fff]")
 _USUAL = {"CYRILLIC": set("оеаитнсрвлі"), "GREEK": set("αοιετσνη")}  # in most languages
 _RETURNING = 0.2  # of groups of three; of encoded data, tickers and proteins few return
 # Of 35,652 pieces of messages in 35 languages none has less than 5.2 a pair, of 27,596 of program
@@ -59,6 +61,10 @@ _MAC = str.maketrans(
         for code in map(bytes, zip(b"\x85\x91\x92\x93\x94\x95\x96\x97\x99\xa7\xb6"))
     }
 )
+# The rupee's sign in fonts that have it in the place of a backtick, before 2011 and long after.
+_RUPEES = re.compile(r"(?<![\w`])`(?=\s?\d|\s?[.,]?\s?in (?:crore|lakh|million|billion|thousand))")
+_RUPEE = {ord("`"): "₹"}
+_OF_INDIA = re.compile(r"(?i)\b(?:crores?|lakhs?|rupees?)\b")
 _MAC_LETTER = re.compile("[Öëíìîïñóôß∂]")
 _MAC_SIGN = re.compile(r"(?<!\w)ì(?=[^\W\d_])|(?<=[.,;?!])î(?!\w)|(?<=\d)ñ(?=\d)|ß(?=\s?\d)")
 _SIGNS_OF_MAC, _FEWEST_SIGNS_OF_MAC = "ìîñß", 3
@@ -95,23 +101,25 @@ def garbled(pages: Sequence[PageLines]) -> list[int]:
 
 
 def in_windows_signs(pages: Sequence[PageLines]) -> list[PageLines]:
-    """Return the pages with wrongly decoded quotation marks and dashes corrected.
+    """Return the pages with wrongly decoded quotation marks, dashes and rupees corrected.
 
     Fonts without an encoding may be read with that of old Macs, so that "the court’s" becomes "the
     courtís". Such letters where no language has them are the evidence.
     """
     text = "\n".join(line.text for page in pages for line in page.lines)
+    if "`" in text and len(_RUPEES.findall(text)) == text.count("`") and _OF_INDIA.search(text):
+        return _translated(pages, _RUPEE)
     if sum(map(text.count, _SIGNS_OF_MAC)) < _FEWEST_SIGNS_OF_MAC:  # in most files
         return list(pages)
     signs = len(_MAC_SIGN.findall(text))
     if signs < _FEWEST_SIGNS_OF_MAC or signs < _MAC_SHARE * len(_MAC_LETTER.findall(text)):
         return list(pages)
-    return [
-        page._replace(
-            lines=tuple(line._replace(text=line.text.translate(_MAC)) for line in page.lines)
-        )
-        for page in pages
-    ]
+    return _translated(pages, _MAC)
+
+
+def _translated(pages: Sequence[PageLines], table: Mapping[int, str]) -> list[PageLines]:
+    lines = [[line._replace(text=line.text.translate(table)) for line in p.lines] for p in pages]
+    return [page._replace(lines=tuple(its)) for page, its in zip(pages, lines, strict=True)]
 
 
 def is_stamped_picture(page: PageLines) -> bool:
@@ -169,13 +177,14 @@ def _folded(text: str) -> str:
     """Return a text in lower case, with accented letters replaced by plain letters."""
     if text.isascii() or not _FOREIGN.search(text):
         return text
-    return _ACCENTS.sub("", unicodedata.normalize("NFD", text.translate(_BASE)))
+    text = _HAS_BASE.sub(lambda letter: _BASE[letter[0]], text)
+    return _ACCENTS.sub("", unicodedata.normalize("NFD", text))
 
 
 def _is_wrong(text: str, unmapped: float) -> bool | None:
     whole = text.casefold()
     folded = _folded(whole)
-    is_foreign = folded is not whole
+    is_foreign = bool(_FOREIGN.search(whole))
     letters = _latin_letters(folded)
     latin = len(letters) - letters.count(b" ")
     if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
@@ -206,9 +215,11 @@ def _is_of_no_language(text: str, folded: str) -> bool | None:
     In an alphabet, some letters are frequent; in scripts of words and syllables, many signs are
     used. None if the text has too few letters.
     """
-    signs = [char for char in text if _FIRST_SIGN <= char <= _LAST_SIGN]
+    signs = _SIGN.findall(text)
     if 2 * len(signs) > len(text.replace(" ", "")):
         return len(set(signs)) < _FEWEST_SIGNS if len(signs) >= _FEWEST_PAIRS else None
+    if not _CYRILLIC_OR_GREEK.search(folded):
+        return None
     letters = Counter(filter(str.isalpha, folded))
     for script, usual in _USUAL.items():
         own = {c: n for c, n in letters.items() if _name(c).startswith(script)}

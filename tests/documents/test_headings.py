@@ -276,3 +276,11 @@ def test_sentences_in_the_style_of_headings_are_text() -> None:
     ]
     kinds = [each.kind for each in without_false_headings(asked, [0.0] * len(asked))]
     assert kinds == ["text", "heading", "heading", "text"]
+
+
+def test_a_bold_sentence_that_ends_in_a_colon_is_text_on_a_page_too() -> None:
+    said = "At its meeting in May the board of the mill agreed to all of the following measures:"
+    made = [Paragraph("The board met.", 2), Paragraph("Measures taken:", 2, "heading")]
+    made += [Paragraph(said, 2, "heading"), Paragraph("A new wheel.", 2, "item")]
+    kinds = [each.kind for each in without_false_headings(made, [0.0] * len(made))]
+    assert kinds == ["text", "heading", "text", "item"]

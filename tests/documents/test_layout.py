@@ -180,3 +180,19 @@ def test_circles_of_a_word_processor_are_bullets() -> None:
     portuguese = ["A lei foi assinada ontem, no fim da tarde, e quem a assinou foi", "o Presidente"]
     (whole,) = texts([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(portuguese)])
     assert whole == " ".join(portuguese)
+
+
+def test_what_is_counted_within_a_sentence_is_no_list() -> None:
+    texts_of_lines = [
+        "The keeper of the lock shall (1) open it at six; and the owner of the mill shall",
+        "(2) pay the fee of the season before the first of May, on a day of his choice; and",
+        "(3) tell the council how much water there was.",
+    ]
+    found = texts([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(texts_of_lines)])
+    assert found == [" ".join(texts_of_lines)]
+
+
+def test_a_list_behind_a_reference_to_one_of_its_numbers_is_a_list() -> None:
+    lines = ["The rules of section (1) above, which the council made, say the following:"]
+    lines += ["(1) The lock opens at six.", "(2) The fee is due in May."]
+    assert texts([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(lines)]) == lines
