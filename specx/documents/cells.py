@@ -52,8 +52,9 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
 def wrapped_cells(strips: Iterable[Strip], rows: Sequence[Row]) -> list[list[TextPiece]]:
     """Divide a region with a table without rules whose cells go on in the lines below.
 
-    Each of its rows begins with a label of one line, and it has three columns or more. Return the
-    pieces above, then those of each cell, then the pieces below; nothing without such a table.
+    It has three columns or more, and each row begins with a label of one line, level with the first
+    lines of its cells. Return the pieces above, then those of each cell, then the pieces below;
+    nothing without such a table.
     """
     if len(rows) <= LINES or max(map(len, rows)) <= _COLUMNS:
         return []
@@ -79,12 +80,19 @@ def wrapped_cells(strips: Iterable[Strip], rows: Sequence[Row]) -> list[list[Tex
             and labels == columns[0] >= LINES
             and min(columns.values()) > labels / 2
             and all(_is_label(cells[row, 0][0]) for row, column in cells if column == 0)
+            and all(
+                row and _are_level(cells[row, 0][0], cell[0]) for (row, _), cell in cells.items()
+            )
             and sum(map(_goes_on, lines)) > len(lines) / 2
             and len(lines) > 1
         ):
             above, *_, below = strip.around(rows)
             return [above, *(cells[each] for each in sorted(cells)), below]
     return []
+
+
+def _are_level(label: TextPiece, piece: TextPiece) -> bool:
+    return abs(label.base - piece.base) < LEVEL * label.size
 
 
 def _goes_on(cell: Sequence[TextPiece]) -> bool:
