@@ -327,7 +327,7 @@ def _rope(inner: Config, project: Project) -> dict[str, Any]:
     theta = stated.get("rope_theta") or inner.get("rope_theta") or THETA
     if project == "SafeAILab" and kind == "yarn":
         theta = THETA  # the code that wrote such heads does not read rope_theta
-    rope = inner.changed(**stated, rope_theta=theta)
+    rope = inner.changed(**{**stated, "rope_theta": theta})
     for key in ("rope_theta", "factor", "original_max_position_embeddings"):
         if rope.get(key) is not None:
             _positive(rope, key)

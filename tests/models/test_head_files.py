@@ -350,6 +350,21 @@ def test_what_a_target_is_does_not_make_a_head_another(stated, tmp_path) -> None
     assert torch.equal(*ropes)
 
 
+def test_a_base_stated_in_either_place_is_the_same(tmp_path) -> None:
+    """Newer versions of transformers write it into ``rope_parameters``."""
+    heads = []
+    for name, stated in {
+        "beside": {"rope_theta": 5e5},
+        "within": {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}},
+    }.items():
+        file = make_head_file("specforge")
+        file.config = {key: each for key, each in file.config.items() if key != "rope_theta"}
+        file.config |= stated
+        heads.append(load(file.write(tmp_path / name), head_target()))
+    ropes = [head.decoder_spec.ropes[0].inv_freq for head in heads]
+    assert torch.equal(*ropes)
+
+
 def test_a_model_is_no_head(tmp_path) -> None:
     for layers in (1, 2):
         folder = make_checkpoint(tmp_path / str(layers), num_hidden_layers=layers)
