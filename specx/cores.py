@@ -65,7 +65,7 @@ def choose_threads(
     if waits:
         return Threads(number, True, f"{reason}; {waits} sets how they wait", fixed)
     if (number or 0) > cores:
-        why = f"{reason}, more than the cores; waiting threads sleep"
+        why = f"{reason}, but {cores} cores are usable, so waiting threads sleep"
         return Threads(number, False, why, fixed)
     busy = others.busy() or 0.0
     if busy + (number or cores) > cores + BUSY:

@@ -11,7 +11,7 @@ from specx.errors import printable
 from specx.reports.progress import counted
 
 app = typer.Typer(
-    help="List and delete prompts kept by --keep.",
+    help="List and delete KV caches kept by --keep.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -21,7 +21,7 @@ COLUMNS = ("document", "model", "tokens", "bytes", "last used")
 
 @app.command("ls")
 def list_all() -> None:
-    """List kept prompts, the most recently used first.
+    """List kept KV caches, the most recently used first.
 
     Columns: document, model, tokens, bytes, last used. Tab-separated if stdout is not a terminal.
     """
@@ -40,7 +40,7 @@ def list_all() -> None:
 
 @app.command()
 def clear() -> None:
-    """Delete all kept prompts."""
+    """Delete all kept KV caches."""
     typer.echo(_in_words(drop_oldest(prompts_folder(), -1), "deleted from"))
 
 

@@ -24,7 +24,7 @@ OPTIONAL = ("triton", "flash-attn", "fa3-fwd", "llvmlite")
 ATTENTION = {
     "cpu": "torch flash; query heads that share a key head are packed as rows",
     "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (unfused in float32)",
-    "torch": "torch flash, as on a CPU (unfused in float32); slow, because Triton is missing",
+    "torch": "torch flash (unfused in float32); slow, because Triton is missing",
 }
 NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn": "measured slower than Triton's kernels and cuDNN",

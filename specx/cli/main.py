@@ -96,7 +96,7 @@ COMMANDS = {
     "ask": ("specx.cli.ask:ask", "Answer questions about documents, with sources."),
     "extract": ("specx.cli.extract:extract", "Print the text that specx reads."),
     "bench": ("specx.cli.bench:bench", "Measure methods side by side on this machine."),
-    "cache": ("specx.cli.cache:app", "List and delete prompts kept by --keep."),
+    "cache": ("specx.cli.cache:app", "List and delete KV caches kept by --keep."),
     "profiles": ("specx.cli.profiles:app", "List, show, check and copy profiles."),
     "doctor": ("specx.cli.doctor:doctor", "Show what this machine has and what specx will use."),
 }
@@ -164,7 +164,7 @@ def specx(
 def main(argv: Sequence[str] | None = None, interruption: Interruption | None = None) -> NoReturn:
     """Run ``specx`` with ``argv``, by default the process's arguments, and exit with its code.
 
-    ``interruption``: already installed by ``entry.py``.
+    ``interruption``: handler of signals that ``entry.py`` installed; None: install one here.
     """
     options = RootOptions()
     if interruption is None:

@@ -55,7 +55,7 @@ Password = Annotated[
 ]
 Ocr = Annotated[
     bool,
-    option(INPUT, "Recognize the text of scanned pages (needs the extra ocr).", "--ocr"),
+    option(INPUT, "Recognize the text of scanned pages (install the extra `ocr`).", "--ocr"),
 ]
 
 Device = Annotated[
@@ -86,7 +86,7 @@ Keep = Annotated[
 KeepLimit = Annotated[
     str,
     option(
-        MODEL, "Disk space for kept prompts; beyond it, the oldest are deleted.", metavar="SIZE"
+        MODEL, "Disk space for kept KV caches; beyond it, the oldest are deleted.", metavar="SIZE"
     ),
 ]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)

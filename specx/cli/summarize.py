@@ -74,7 +74,8 @@ def summarize(
         int | None,
         option(
             SUMMARY,
-            f"Maximum sentences of a digest, {FEWEST_SENTENCES} to {MOST_SENTENCES}.",
+            "Maximum sentences of a digest (copied sentences), "
+            f"{FEWEST_SENTENCES} to {MOST_SENTENCES}.",
             metavar="N",
         ),
     ] = None,
@@ -94,7 +95,10 @@ def summarize(
         option(SUMMARY, "Token budget for reasoning before the summary.", min=1, metavar="N"),
     ] = None,
     parts: Annotated[
-        bool, option(SUMMARY, "Summarize each part of a long document separately.", "--parts")
+        bool,
+        option(
+            SUMMARY, "Print a summary of each part of a long document, not one of all.", "--parts"
+        ),
     ] = False,
     max_new_tokens: common.MaxNewTokens = None,
     temperature: common.Temperature = None,
@@ -131,7 +135,9 @@ def summarize(
     field: Annotated[
         str | None,
         option(
-            INPUT, "Key of the text in JSON lines; stdin is then read as JSON lines.", metavar="KEY"
+            INPUT,
+            "Key of the text in JSON lines (default: text); stdin is read as JSON lines, too.",
+            metavar="KEY",
         ),
     ] = None,
     skip_existing: Annotated[

@@ -137,9 +137,9 @@ class Costs:
 
     @property
     def recording(self) -> float:
-        """The seconds for recording the stages of a shape for the first time.
+        """The seconds for recording a tree's passes as CUDA graphs, before its shape is first used.
 
-        All levels of a tree share one recorded pass (``grower.py``).
+        One pass verifies, and one is shared by all levels (``grower.py``).
         """
         return self.record_verify + self.record_level
 

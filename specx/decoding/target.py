@@ -184,9 +184,10 @@ class Target:
 
     @property
     def _chunks_together(self) -> int:
-        """The number of chunks that a layer reads each time its weights are on the device.
+        """The number of chunks that a layer of a streamed model reads per upload of its weights.
 
-        It is 1 if features are recorded, which have room for one chunk, or if layers have states.
+        It is 1 if nothing is streamed, if features are recorded (their buffer holds one chunk), or
+        if layers have recurrent states.
         """
         has_states = len(self.cache.states) > len(self.cache.storages)
         may = self.model.is_streamed and self.features is None and not has_states

@@ -139,7 +139,7 @@ LONGEST_LETTERED_TITLE = 120  # characters
 
 
 def has_capitals_of_title(text: str) -> bool:
-    """Return True if most longer words begin with a capital letter."""
+    """Return True if most of the long words begin with a capital letter."""
     long = _LONG_WORD.findall(text)
     capitals = sum(word[0].isupper() for word in long)
     return bool(long) and capitals >= _CAPITALS_OF_A_TITLE * len(long)

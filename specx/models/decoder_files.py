@@ -199,8 +199,9 @@ def _check_movable(spec: DecoderSpec, label: str) -> None:
     for index, layer in enumerate(spec.layers):
         if layer.attention.head_norm is not None and layer.attention.head_norm.after_rope:
             raise ModelError(
-                f"{label} rotates the keys of layer {index} differently from Llama, so retrieval "
-                "cannot move them; choose a draft of the Llama, Mistral or Qwen families."
+                f"{label} normalizes the keys of layer {index} after RoPE, so the draft's cache of "
+                "chosen chunks cannot move them; choose a draft of the Llama, Mistral or Qwen "
+                "families."
             )
 
 

@@ -237,13 +237,13 @@ def _features(
             f"{outer.label} has an fc.weight for {count} layers of the target, but {key} names "
             f"{len(layers)}{advice}."
         )
-    if any(not 0 <= each <= target.num_layers for each in layers) or len(set(layers)) < count:
-        if key == IDS and project != "speculators":
-            key = f"one more than in {IDS}, which names outputs"
-        raise ModelError(
-            f"{outer.label} reads the inputs of layers {list(layers)} ({key}), but the target has "
-            f"layers 0 to {target.num_layers - 1}{advice}."
-        )
+    if key == IDS and project != "speculators":
+        key = f"one more than in {IDS}, which names outputs"
+    reads = f"{outer.label} reads the inputs of layers {list(layers)} ({key})"
+    if len(set(layers)) < count:
+        raise ModelError(f"{reads}, one of them twice{advice}.")
+    if any(not 0 <= each <= target.num_layers for each in layers):
+        raise ModelError(f"{reads}, but they must be from 0 to {target.num_layers}{advice}.")
     return tuple(layers)
 
 
@@ -321,8 +321,8 @@ def _rope(inner: Config, project: Project) -> dict[str, Any]:
         kind = "default"
     if kind not in FIXED:
         raise ModelError(
-            f"{inner.label} has {kind} RoPE (rope_scaling), but retrieval needs a RoPE type with "
-            f"fixed frequencies: one of {', '.join(sorted(FIXED))}."
+            f"{inner.label} has {kind} RoPE, but the draft's cache of chosen chunks needs a RoPE "
+            f"type with fixed frequencies: one of {', '.join(sorted(FIXED))}."
         )
     theta = stated.get("rope_theta") or inner.get("rope_theta") or THETA
     if project == "SafeAILab" and kind == "yarn":

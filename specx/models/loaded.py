@@ -75,8 +75,8 @@ class ModelSpec:
 def no_int8(label: str) -> UsageError:
     """Return the error for a model without int8 products."""
     return UsageError(
-        "`target.activations: int8` needs a packed GGUF model, run by machine code on a CPU with "
-        f"AVX2; {label} does not run that way here, so remove this setting."
+        "`target.activations: int8` needs a packed GGUF model and specx's own code for CPUs with "
+        f"AVX2, which {label} does not use here, so remove this setting."
     )
 
 

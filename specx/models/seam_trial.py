@@ -88,7 +88,7 @@ def check_pieces(loaded: LoadedModel, label: str) -> None:
         module.config._attn_implementation = own
         logits = _in_pieces(loaded, ids)
     except _FAILURES as error:
-        what = f"fails on a trial run in pieces ({reason(error)})"
+        what = f"fails a trial run in chunks ({reason(error)})"
         raise ModelError(f"{_named(loaded, label)} {what}; choose another model.") from error
     expected = torch.cat([whole[0], whole[1][-1:]]).float()
     apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)

@@ -348,8 +348,8 @@ class DraftCacheSettings(Section):
     )
     layer: Layer = Field(
         default="last",
-        description="target layer whose attention selects the chunks, from 0; last: the final one; "
-        "auto: a full-attention layer at .7 of the depth (used by cross-model)",
+        description="target layer whose attention selects the chunks, counted from 0; last: the "
+        "final one; auto: a full-attention layer at .7 of the depth (used by cross-model)",
     )
     window: int | None = Field(
         default=512,

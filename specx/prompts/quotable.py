@@ -57,14 +57,7 @@ _GREETING = re.compile(
     r"|(?-i:[A-ZÄÖÜÉ][\w.’'-]+ ?){1,3},",
     re.I,
 )
-_ANNOUNCES = re.compile(  # and says nothing: "Three findings deserve the attention of the board."
-    r"\b(?:as follows|(?:the|these) following)\W*$"
-    r"|^(?:the following )?(?:two|three|four|five|six|seven|several|a few|some)(?: \w+)?"
-    r" (?:findings|results|points|reasons|issues|questions|conclusions|observations|themes|lessons"
-    r"|facts|things|matters|remarks)"
-    r" (?:deserve|merit|stand out|emerge|follow|are worth|(?:should|must) be noted)\b[^,;:]{0,50}$",
-    re.IGNORECASE,
-)
+_ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _ISSUE = re.compile(r"(?:the|two) (?:\w+ )?(?:issue|question)s?\b.{0,40}\b(?:is|are)\b", re.I)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 _SPEAKS = re.compile(r"[A-Z][\w.’'/ -]{0,30}: ")  # in minutes and talks

@@ -158,7 +158,7 @@ def serve(descriptor: int) -> None:
 
 
 def _prepared(make: MakePrompts, document: Document) -> Prepared | None:
-    """Return the prompts; None on an error, which the worker will raise and report."""
+    """Return the prompts; None on an error: the worker makes them again, and reports it."""
     started = time.perf_counter()
     try:
         return make(document), time.perf_counter() - started

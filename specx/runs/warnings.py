@@ -149,7 +149,7 @@ def loops(run: DocumentRun, written: LevelWritten) -> list[str]:
         sentences.append(f"{_repeated(number, texts)}{again} and {was} cut before the repeats")
     looped = sum(output.looped for output in written.outputs)
     if number := looped - written.reasons.count("looping"):
-        retry = "`--set prompt.on_loop=retry` continues with a penalty"
+        retry = "`--set prompt.on_loop=retry` continues such texts with a repetition penalty"
         sentences.append(f"{_repeated(number, texts)}; {retry}")
     return ["; ".join(sentences)] if sentences else []
 
@@ -183,7 +183,7 @@ def not_verbatim(outputs: Sequence[Output]) -> list[str]:
     wrong = [number for number, quote in enumerate(quotes, 1) if not quote.verbatim]
     if not wrong:
         return []
-    differ = "differs" if len(wrong) == 1 else "differ"
+    are = "is" if len(wrong) == 1 else "are"
     which = ", ".join(f"{number} (“{quotes[number - 1].sentence[:40]}…”)" for number in wrong[:5])
     of_all = f"{len(wrong)} of {len(quotes)} sentences"
-    return [f"{of_all} {differ} from the paragraph cited: sentence {which}"]
+    return [f"{of_all} {are} not word for word in the paragraph cited: sentence {which}"]

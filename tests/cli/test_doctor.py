@@ -85,7 +85,7 @@ def test_the_processor_is_counted_as_in_reports() -> None:
     ("installed", "path"),
     [
         ({"triton": "3.6.0"}, "Triton kernels for trees, cuDNN and torch flash for prefill"),
-        ({}, "torch flash, as on a CPU (unfused in float32); slow, because"),
+        ({}, "torch flash (unfused in float32); slow, because"),
     ],
 )
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:

@@ -159,7 +159,7 @@ WRONG = {
     "frequencies that change": (
         "specforge",
         says(rope_scaling={"type": "dynamic", "factor": 2.0}),
-        "rope_scaling",
+        "dynamic RoPE",
     ),
     "a base that is no number": (
         "specforge",

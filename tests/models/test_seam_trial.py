@@ -59,5 +59,5 @@ def test_a_model_that_cannot_be_run_in_pieces() -> None:
         raise IndexError("no such position")
 
     model.model.forward = forward
-    with pytest.raises(ModelError, match=r"fails on a trial run in pieces \(no such position\)"):
+    with pytest.raises(ModelError, match=r"fails a trial run in chunks \(no such position\)"):
         check(model)

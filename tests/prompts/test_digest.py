@@ -236,24 +236,6 @@ def test_a_sentence_that_announces_a_list_is_no_passage(below: ParagraphKind) ->
     assert 0 not in places([Paragraph(announces, 1), Paragraph(text, 1)])
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("Three findings deserve the attention of the council.", False),
-        ("The following two points should be noted.", False),
-        ("Several important lessons emerge from the flood.", False),
-        (
-            "Three findings deserve attention: the pier leans, the road sank and the well is dry.",
-            True,
-        ),
-        ("Several questions follow the order of the court of appeal, which reversed it.", True),
-    ],
-)
-def test_a_sentence_that_announces_and_says_nothing_is_not_quoted(text: str, says: bool) -> None:
-    other = "The mayor said on Friday that the ferry would sail twice as often from May."
-    assert (0 in places([Paragraph(text, 1), Paragraph(other, 1)])) == says
-
-
 @pytest.mark.parametrize(("english", "quoted"), [(4, [0, 1, 2, 3]), (1, [0, 1, 2])])
 def test_sentences_in_letters_that_are_only_bytes_are_not_quoted_among_others(
     english: int, quoted: list[int]

@@ -652,7 +652,8 @@ def test_it_may_go_on(make: Maker, penalties: Any) -> None:
     assert report.summary == LOOP.strip()
     assert report.reasons == ["end"]
     assert report.warnings[1:] == [
-        "the text repeated itself; `--set prompt.on_loop=retry` continues with a penalty"
+        "the text repeated itself; `--set prompt.on_loop=retry` continues such texts with a "
+        "repetition penalty"
     ]
 
 

@@ -105,7 +105,7 @@ class Config:
     def layer_types(self, default: Callable[[int], bool]) -> list[str]:
         """Return the type of each layer: full attention or a window.
 
-        ``default``: returns True for a layer with a window, if the config states no types.
+        ``default``: used if the config states no types; returns True for a layer with a window.
         """
         stated = self.get("layer_types")
         if stated is None:

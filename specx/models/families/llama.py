@@ -17,9 +17,8 @@ HUNYUAN_NORMS = {
 
 def _qwen_types(config: Config) -> str | list[str]:
     first = config.get("max_window_layers")
-    if not config.flag("use_sliding_window"):
-        return FULL
-    return config.layer_types(lambda index: index >= first)
+    types = config.layer_types(lambda index: index >= first)  # of no other kind in any case
+    return types if config.flag("use_sliding_window") else FULL
 
 
 llama = partial(plain, biased=ATTENTION | MLP)

@@ -107,7 +107,7 @@ def exaone_moe(keys: Metadata, tensors: Tensors) -> RawConfig:
 def afmoe(keys: Metadata, _: Tensors) -> RawConfig:
     stated = of_deepseek(keys)
     if not stated["norm_topk_prob"]:
-        keys.refuse("scores of chosen experts are not normed")
+        keys.refuse("scores of chosen experts are not normalized")
     return {
         **windowed(keys, 4),
         "num_shared_experts": stated["n_shared_experts"] or 0,

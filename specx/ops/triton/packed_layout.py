@@ -4,8 +4,8 @@ A row has three consecutive planes, each in pieces for 256 values: the lower bit
 upper bits, and the scales as whole words. Values, scales and minima equal the file's values, scales
 and minima, to the bit. Scales of 6 bits take 8 bits here, and a row is a multiple of 16 bytes, so
 it takes up to 3 % more than in a file. A row whose length is not a multiple of 256 is padded with
-zeros; in a format without upper bits, the first plane is padded only to the parts that are stored
-together.
+zeros; in a format without upper bits, the first plane is padded only until the last parts that
+share bytes are complete.
 
 For Hopper's kernel, 8 rows of a piece are stored together, plane after plane, so that one copy
 moves them to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the

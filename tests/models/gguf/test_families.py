@@ -384,7 +384,7 @@ REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
     ),
     "scores that are not normed": (
         *("trinity", stating(expert_weights_norm=False)),
-        "scores of chosen experts are not normed",
+        "scores of chosen experts are not normalized",
     ),
     "a key without elements that stand still": (
         *("deepseek v3", stating(attention__key_length_mla=8)),

@@ -82,7 +82,7 @@ BYTE_LEVEL: dict[str, tuple[Callable[[Tokenizer], None], dict[str, Any]]] = {
     "qwen2": (lambda tokenizer: _dressed(tokenizer, "Qwen2Tokenizer"), {}),
     "qwen35": (lambda tokenizer: _dressed(tokenizer, "Qwen3_5Tokenizer"), {}),
     "gpt-2": (lambda tokenizer: _dressed(tokenizer, "GPT2Tokenizer"), {}),
-    "command-r": (lambda tokenizer: _dressed(tokenizer, "CohereTokenizer"), {}),
+    "command-r": (_set(DIGITS, normalizers.NFC()), {}),
     "smollm": (_set(DIGITS), {}),
 }
 
