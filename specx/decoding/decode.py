@@ -121,10 +121,7 @@ def decode(
     limit = settings.limit_behind(len(prompt))
     if not prompt or limit < 1:
         raise DocumentError(
-            f"the prompt has {len(prompt)} tokens and the window holds {settings.window}, which "
-            "leaves no room for output"
-            if prompt
-            else "the prompt is empty"
+            f"the prompt has {len(prompt)} tokens, but the window holds {settings.window}"
         )
     prefix = tuple(prompt[: shared + 1]) if 0 < shared < len(prompt) else ()
     capacity, kind = capacity_for(len(prompt) + limit), None

@@ -60,7 +60,7 @@ class DraftPlan:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What a drafter keeps for one tree shape; recorded graphs refer to these tensors.
+    """The part of a drafter that depends on the shape of its trees; recorded stages use it.
 
     ``pending`` int64 [n]: its first ``count`` (int64 [1]) elements are the tokens that the draft
     has not read yet; ``chain_mask``: the mask for reading ``pending`` as a chain.

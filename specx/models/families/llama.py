@@ -16,9 +16,9 @@ HUNYUAN_NORMS = {
 
 
 def _qwen_types(config: Config) -> str | list[str]:
-    first = config.get("max_window_layers")
-    types = config.layer_types(lambda index: index >= first)  # of no other kind in any case
-    return types if config.flag("use_sliding_window") else FULL
+    first, slides = config.get("max_window_layers"), config.flag("use_sliding_window")
+    types = config.layer_types(lambda index: slides and index >= first)
+    return types if slides else FULL
 
 
 llama = partial(plain, biased=ATTENTION | MLP)
