@@ -371,6 +371,7 @@ def test_an_interrupt_ends_the_children(
     def interrupt() -> None:
         while len(list(notes.iterdir())) < children:
             time.sleep(0.02)
+        time.sleep(0.2)  # the parent has noted them; a real child ends with its pipe in any case
         os.kill(os.getpid(), signal.SIGINT)
 
     # A test run in the background of a shell would ignore the signal.
