@@ -90,6 +90,7 @@ class TritonDeltaRule:
             old, k, g = 0, torch.empty_like(q), torch.empty_like(beta)
             all_keys, all_decays = k, g
         else:
+            mask.once(recent_rows)  # found before kernels that read them early
             old, all_keys, all_decays = mask.rows - count, state.keys, state.decays
             k, g = all_keys[old : mask.rows], all_decays[old : mask.rows]
         at_once = 1 if mask is not None else ROWS
@@ -237,12 +238,30 @@ def _make_rows(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = rows < count
     inside = there[:, None] & (dims < size)
-    wait(EARLY)
-    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    # What was there before this pass is read before the kernel in front is done.
+    places, weights, known, rate_bias, decay = (), (), (), 0.0, 0.0  # by tap of the convolution
     at, seen = old + rows, old + tl.program_id(0)
     for back in tl.static_range(KERNEL):  # along the path of a row, from its own inputs
         if TREE:
             at = seen + tl.zeros_like(rows)
+        weight = weight_ptr + channel * KERNEL + KERNEL - 1 - back
+        weight = tl.load(weight, mask=dims < size, other=0.0).to(tl.float32)
+        places, weights = places + (at,), weights + (weight,)  # noqa: RUF005 - Triton's tuples
+        if TREE:
+            read = known_ptr + (at + KERNEL - 1)[:, None] * channels + channel
+            old_input = tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
+            known = known + (old_input,)  # noqa: RUF005
+            seen -= 1
+            while _is_hidden(sets_ptr + tl.program_id(0) * words, seen):
+                seen -= 1
+        else:
+            at -= 1
+    if head >= 0:
+        rate_bias, decay = tl.load(bias_ptr + head), tl.load(decay_ptr + head)
+    wait(EARLY)
+    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    for back in tl.static_range(KERNEL):
+        at = places[back]
         read = inputs_ptr + (at - old)[:, None].to(tl.int64) * input_row + channel
         x = tl.load(read, mask=inside & (at >= old)[:, None], other=0.0)
         if TREE:
@@ -252,17 +271,11 @@ def _make_rows(
             is_old = (at >= 0) & (at < old)
             read = row_inputs_ptr + at[:, None] * channels + channel
             x += tl.load(read, mask=inside & is_old[:, None], other=0.0)
-        read = known_ptr + (at + KERNEL - 1)[:, None] * channels + channel
-        x += tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
-        weight = weight_ptr + channel * KERNEL + KERNEL - 1 - back
-        weight = tl.load(weight, mask=dims < size, other=0.0).to(tl.float32)
-        total += x.to(tl.float32) * weight
-        if TREE:
-            seen -= 1
-            while _is_hidden(sets_ptr + tl.program_id(0) * words, seen):
-                seen -= 1
+            x += known[back]
         else:
-            at -= 1
+            read = known_ptr + (at + KERNEL - 1)[:, None] * channels + channel
+            x += tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
+        total += x.to(tl.float32) * weights[back]
     total = rounded(total, inputs_ptr)
     x = rounded(total / (1.0 + tl.exp(-total)), inputs_ptr)
     x = tl.where(inside, x, 0.0)
@@ -278,11 +291,11 @@ def _make_rows(
         tl.store(v_ptr + (rows * HEADS + head)[:, None] * DIM + dims, x, mask=inside)
         b = tl.load(rates_ptr + rows * rate_row + head, mask=there, other=0.0).to(tl.float32)
         a = rates_ptr + rows * rate_row + HEADS + head
-        a = tl.load(a, mask=there, other=0.0).to(tl.float32) + tl.load(bias_ptr + head)
+        a = tl.load(a, mask=there, other=0.0).to(tl.float32) + rate_bias
         beta = rounded(1.0 / (1.0 + tl.exp(-b)), rates_ptr)
         tl.store(beta_ptr + rows * HEADS + head, beta * 2.0 if NEGATIVE else beta, mask=there)
         plus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))  # softplus
-        g = tl.load(decay_ptr + head) * plus
+        g = decay * plus
         tl.store(decays_ptr + (old + rows) * HEADS + head, g, mask=there)
 
 
@@ -357,14 +370,16 @@ def _read_tree(
     is_dim, is_column = dims < KEY_DIM, columns < DIM
     at = (head * KEY_DIM + dims[:, None]) * DIM + columns[None, :]
     inside = is_dim[:, None] & is_column[None, :]
+    # State, sets and rows of paths were there before this pass.
     state = tl.load(state_ptr + at, mask=inside, other=0.0)
-    wait(EARLY)
     row = tl.program_id(0)
     own = tl.minimum(tl.load(recent_ptr + row * RECENT + RECENT - 1), 0) + RECENT
     others = tl.arange(0, BLOCK_ROWS)
     is_later = (others > row) & (others < count)
     others = tl.load(sets_ptr + others * words + last // 64, mask=is_later, other=0)
-    if tl.max((others >> (last % 64)) & 1, 0) != 0:
+    is_inner = tl.max((others >> (last % 64)) & 1, 0) != 0
+    wait(EARLY)
+    if is_inner:
         return
     recent_ptr += row * RECENT + own - 1
     keys_ptr += key_head * KEY_DIM + dims

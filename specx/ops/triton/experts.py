@@ -220,6 +220,8 @@ def product(
         gate, (alpha, limit) = "clamp", mlp.clamp
     width, depth = (32, 128) if pairs.few else (64 if gate else 128, 64)
     stages = 4 if pairs.few else 3
+    if shares is not None:  # few inputs to a sum: fewer, larger programs
+        width, stages = 64, 3
     if isinstance(maps.weight, TritonWeight):
         assert shared is None
         assert not maps.weight.eights
@@ -788,13 +790,13 @@ def _own_pairs(
 
     bool [M]: True for lines of a program with a pair; int64 [M]: the pairs.
     """
-    before = tl.arange(0, PAIRS)
-    others = tl.load(order_ptr + before, mask=before < program, other=-1)
-    last = tl.where(tl.sum((others == expert).to(tl.int32), 0) == 0, programs, 0)
-    place = tl.arange(0, BLOCK_EACH)[None, :]
+    # All loads first, because none of them has to wait for another.
+    before, place = tl.arange(0, PAIRS), tl.arange(0, BLOCK_EACH)[None, :]
     at = line[:, None] * EACH + place
-    there = (place < EACH) & (at < last)
-    own = (tl.load(order_ptr + at, mask=there, other=-1) == expert).to(tl.int32)
+    others = tl.load(order_ptr + before, mask=before < program, other=-1)
+    all_pairs = tl.load(order_ptr + at, mask=(place < EACH) & (at < programs), other=-1)
+    is_first = tl.sum((others == expert).to(tl.int32), 0) == 0
+    own = ((all_pairs == expert) & is_first).to(tl.int32)
     is_pair = tl.sum(own, 1) > 0
     return is_pair, (line * EACH + tl.sum(own * place, 1)).to(tl.int64)
 
