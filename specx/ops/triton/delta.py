@@ -239,29 +239,29 @@ def _make_rows(
     there = rows < count
     inside = there[:, None] & (dims < size)
     # What was there before this pass is read before the kernel in front is done.
-    places, weights, known, rate_bias, decay = (), (), (), 0.0, 0.0  # by tap of the convolution
+    taps, rate_bias, decay = (), 0.0, 0.0
     at, seen = old + rows, old + tl.program_id(0)
     for back in tl.static_range(KERNEL):  # along the path of a row, from its own inputs
         if TREE:
             at = seen + tl.zeros_like(rows)
         weight = weight_ptr + channel * KERNEL + KERNEL - 1 - back
         weight = tl.load(weight, mask=dims < size, other=0.0).to(tl.float32)
-        places, weights = places + (at,), weights + (weight,)  # noqa: RUF005 - Triton's tuples
+        known = weight
         if TREE:
             read = known_ptr + (at + KERNEL - 1)[:, None] * channels + channel
-            old_input = tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
-            known = known + (old_input,)  # noqa: RUF005
+            known = tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
             seen -= 1
             while _is_hidden(sets_ptr + tl.program_id(0) * words, seen):
                 seen -= 1
-        else:
+        taps = taps + ((at, weight, known),)  # type: ignore[assignment]  # noqa: RUF005 - in Triton
+        if not TREE:
             at -= 1
     if head >= 0:
         rate_bias, decay = tl.load(bias_ptr + head), tl.load(decay_ptr + head)
     wait(EARLY)
     total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
     for back in tl.static_range(KERNEL):
-        at = places[back]
+        at, weight, known = taps[back]
         read = inputs_ptr + (at - old)[:, None].to(tl.int64) * input_row + channel
         x = tl.load(read, mask=inside & (at >= old)[:, None], other=0.0)
         if TREE:
@@ -271,11 +271,11 @@ def _make_rows(
             is_old = (at >= 0) & (at < old)
             read = row_inputs_ptr + at[:, None] * channels + channel
             x += tl.load(read, mask=inside & is_old[:, None], other=0.0)
-            x += known[back]
+            x += known
         else:
             read = known_ptr + (at + KERNEL - 1)[:, None] * channels + channel
-            x += tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
-        total += x.to(tl.float32) * weights[back]
+            x += tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)  # type: ignore[index]
+        total += x.to(tl.float32) * weight
     total = rounded(total, inputs_ptr)
     x = rounded(total / (1.0 + tl.exp(-total)), inputs_ptr)
     x = tl.where(inside, x, 0.0)
