@@ -29,12 +29,6 @@ constexpr u32 BLOCK = SLABS * SLAB;
 constexpr u32 QUERY_SLAB = GROUP_ROWS * LINE;
 constexpr u32 QUERIES = SLABS * QUERY_SLAB;  // of a warp group
 
-// The largest over the four threads that share a row.
-__device__ __forceinline__ float largest(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
 __device__ __forceinline__ void group_barrier(int group) {
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
@@ -278,7 +272,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
 #pragma unroll
             for (int i = 0; i < COLUMNS / 2; i += 4)
                 highest = fmaxf(highest, fmaxf(scores[i + 2 * half], scores[i + 2 * half + 1]));
-            highest = fmaxf(best[half], largest(highest) * scale);
+            highest = fmaxf(best[half], largest_of_four(highest) * scale);
             const float shift = highest == NOTHING ? 0.f : highest;  // nothing seen yet
             decay[half] = exp2_of(best[half] - shift);
             best[half] = highest;
@@ -505,7 +499,7 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
                 if ((warp * SCORE_TILES + j / 2) * 8 + lane % 4 * 2 + j % 2 >= seen) score = NOTHING;
                 highest = fmaxf(highest, score);
             }
-            highest = largest(highest);
+            highest = largest_of_four(highest);
             if (lane % 4 == 0) highest_of[warp][upper + 8 * half] = highest;
         }
         // What lies behind the text may be anything, and a weight of 0 does not silence a NaN.
