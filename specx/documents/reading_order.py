@@ -6,6 +6,7 @@ wrapped in them. The order in the file decides only if positions do not.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
@@ -32,6 +33,7 @@ from specx.documents.strips import (
     STACKED,
     Box,
     Row,
+    Rule,
     Sides,
     Strip,
     TextPiece,
@@ -94,19 +96,25 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
 
 
 class _Rules(NamedTuple):
-    """The edges of boxes that may divide a table into rows and cells."""
+    """Edges of boxes that may divide a table into rows and cells; ``level``: the lowest first."""
 
-    level: Sequence[Box] = ()
+    level: Sequence[Rule] = ()
     upright: Sequence[Box] = ()
+
+    def among(self, rows: Sequence[Row]) -> Sequence[Rule]:
+        """Return the level rules above the last of some rows, and not above the first."""
+        heights = [row[0].base for row in (rows[-1], rows[0])]
+        first, last = (bisect_right(self.level, (base, math.inf)) for base in heights)
+        return self.level[first:last]
 
 
 def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
     size = min((piece.size for piece in pieces), default=0.0)
-    level, upright = set[Box](), set[Box]()
+    level, upright = set[Rule](), set[Box]()
     for left, low, right, high in boxes:
         if right - left > _PROSE * size:
             for y in (low, high) if high - low > _THIN else (low,):
-                level.add((round(left), round(y, 1), round(right), round(y, 1)))
+                level.add((round(y, 1), round(left), round(right)))
         if high - low > size:
             for x in (left, right) if right - left > _THIN else (left,):
                 upright.add((x, low, x, high))
@@ -123,7 +131,8 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
         yield from ((row, False) for row in rows)
         return
-    found = strips_of(rows, rules.level) if len(rows) > 1 else []
+    level = rules.among(rows) if len(rows) > 1 else ()
+    found = strips_of(rows, level) if len(rows) > 1 else []
     strips = {each: each.sides(rows) for each in found}
     prose = [each for each, sides in strips.items() if _is_prose(each, sides, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
@@ -142,7 +151,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         yield from _as_cells(labels[1:-1], rules)
         yield from _read(labels[-1], rules, inside=True)
         return
-    elif strips and len(bands := ruled(rows, rules.level)) > 1:
+    elif strips and len(bands := ruled(rows, level)) > 1:
         yield from _as_bands(bands, rules)
         return
     elif inside and (boxes := form_boxes(rows, rules.upright)):
