@@ -35,6 +35,8 @@ _XML = ("fb2", "docbook")  # which may declare an encoding
 _TITLED = ("docx", "rst", "asciidoc", "org", *_XML)  # their first heading may be in the metadata
 _NOT_READ = {
     "asciidoc": (re.compile(r"(?m)^include::"), "included files"),
+    "org": (re.compile(r"(?im)^\s*#\+include:"), "included files"),
+    "rst": (re.compile(r"(?m)^\s*\.\. include::"), "included files"),
     "mediawiki": (re.compile(r"(?im)(?<=[^\s=|] )\{\{|^\{\{\w*quote"), "templates ({{…}})"),
 }
 # Templates that only say how to show the words in them: {{lang|fr|moulin}}, {{convert|5|m|ft}}.
