@@ -279,16 +279,19 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if the margin beside prose has small notes, and nothing else."""
     notes, text = sorted(sides, key=len)
-    if not notes or len(text) < LINES * len(notes):
+    if not notes or len(text) <= len(notes):
         return False
+    apart = sum(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(notes))
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)
-    if not all(is_smaller(piece, size) for piece in words):
+    worded = sum(is_smaller(piece, size) for piece in words)  # others are as "1998 c. 42."
+    if len(text) < max(LINES, 2 * (1 + apart)) or 2 * worded <= len(words):
         return False
     is_left = notes is sides[0]
     others = (p for row in rows for p in row if not strip.bottom <= row[0].base <= strip.top)
     margin = (p for p in others if (p.end <= strip.right if is_left else p.start >= strip.left))
-    return all(is_smaller(p, size) for p in margin) and is_wrapped(text, at=-is_left)
+    small = all(p.size < SMALL * size for p in chain(words, margin))
+    return small and is_wrapped(text, at=-is_left)
 
 
 def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
