@@ -118,7 +118,10 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
         if high - low > size:
             for x in (left, right) if right - left > _THIN else (left,):
                 upright.add((x, low, x, high))
-    return _Rules(*(sorted(each) if len(each) <= _RULES else () for each in (level, upright)))
+    return _Rules(
+        sorted(level) if len(level) <= _RULES else (),
+        sorted(upright) if len(upright) <= _RULES else (),
+    )
 
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
@@ -285,7 +288,7 @@ def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)
     worded = sum(is_smaller(piece, size) for piece in words)  # others are as "1998 c. 42."
-    if len(text) < max(LINES, 2 * (1 + apart)) or 2 * worded <= len(words):
+    if len(text) < max(LINES, 2 * (1 + apart)) or 2 * worded < len(words):
         return False
     is_left = notes is sides[0]
     others = (p for row in rows for p in row if not strip.bottom <= row[0].base <= strip.top)
