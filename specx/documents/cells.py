@@ -6,18 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from specx.documents.strips import (
-    FULL,
-    LINES,
-    STACKED,
-    Box,
-    Row,
-    Rule,
-    Sides,
-    Strip,
-    TextPiece,
-    mean,
-)
+from specx.documents.strips import FULL, LINES, STACKED, Row, Rule, Sides, Strip, TextPiece, mean
 
 # In letter sizes:
 LEVEL = 0.3  # between the base lines of a row
@@ -128,12 +117,12 @@ def is_table(strip: Strip, sides: Sides) -> bool:
     return aligned and level >= FULL * len(right)
 
 
-def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
+def form_boxes(rows: Sequence[Row], rules: Sequence[Rule]) -> list[list[TextPiece]]:
     """Return the pieces of each box of a form whose boxes have small labels or form uneven rows."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
-        for x, low, _, high in rules
+        for x, low, high in rules
         if low < rows[-1][0].base
         and rows[0][0].base < high
         and not any(piece.start < x < piece.end for piece in pieces)

@@ -99,7 +99,7 @@ class _Rules(NamedTuple):
     """Edges of boxes that may divide a table into rows and cells; ``level``: the lowest first."""
 
     level: Sequence[Rule] = ()
-    upright: Sequence[Box] = ()
+    upright: Sequence[Rule] = ()
 
     def among(self, rows: Sequence[Row]) -> Sequence[Rule]:
         """Return the level rules above the last of some rows, and not above the first."""
@@ -110,14 +110,14 @@ class _Rules(NamedTuple):
 
 def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
     size = min((piece.size for piece in pieces), default=0.0)
-    level, upright = set[Rule](), set[Box]()
+    level, upright = set[Rule](), set[Rule]()
     for left, low, right, high in boxes:
         if right - left > _PROSE * size:
             for y in (low, high) if high - low > _THIN else (low,):
                 level.add((round(y, 1), round(left), round(right)))
         if high - low > size:
             for x in (left, right) if right - left > _THIN else (left,):
-                upright.add((x, low, x, high))
+                upright.add((x, low, high))
     return _Rules(
         sorted(level) if len(level) <= _RULES else (),
         sorted(upright) if len(upright) <= _RULES else (),

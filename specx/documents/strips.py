@@ -9,7 +9,7 @@ from typing import NamedTuple
 from specx.documents.lines import TextRun
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
-Rule = tuple[float, float, float]  # a level one: its height, start and end, in points
+Rule = tuple[float, float, float]  # its place (a level one's height), start and end, in points
 
 # In letter sizes:
 _GAP = 0.25  # between cells, at least
