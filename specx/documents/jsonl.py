@@ -70,13 +70,10 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     flat = _flat(values or [])
     if values is not None and not any(_has_text(value, field) for value in flat):
         objects = any(isinstance(value, dict) for value in flat)
+        example = f"put each text into {_example(field)}"
         raise DocumentError(
             f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
-            + (
-                "give the key of the texts with --field"
-                if objects
-                else f"put each text into {_example(field)}"
-            )
+            + ("give the key of the texts with --field" if objects else example)
         )
     return parse_jsonl(data, name, field)
 

@@ -354,9 +354,7 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 continue  # the sign of a footnote
             case "Superscript" if _is_power(before, _text(content)):
                 yield _text(content).translate(RAISED)
-            case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
-                yield from _pieces(content, notes)
-            case "Subscript":
+            case "Emph" | "Strong" | "Underline" | "SmallCaps" | "Superscript" | "Subscript":
                 yield from _pieces(content, notes)
 
 
