@@ -29,6 +29,10 @@ def extract(
     pages: Pages = None,
     password: Password = None,
     ocr: Ocr = False,
+    field: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Key of the text in JSON lines (default: text)."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -52,7 +56,7 @@ def extract(
         raise UsageError(f"{out} exists already; --force overwrites it")
     if out is not None and out.suffix.lower() in {".pdf", *FORMAT_ENDINGS}:
         raise UsageError(f"--out {out} must end in .txt, or in .json with --json")
-    read = read_documents(file, ReadOptions(password=password, pages=pages, ocr=ocr))
+    read = read_documents(file, ReadOptions(password=password, pages=pages, ocr=ocr, field=field))
     documents = [each for each in read if isinstance(each, Document)]
     _tell(documents)
     _write(_as_json(documents) if as_json else _as_text(documents), out)

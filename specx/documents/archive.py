@@ -72,6 +72,8 @@ def open_archive(data: bytes) -> PandocInput:
             return _read(_ZipFiles(archive))
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
         raise RefusedError("damaged", reason="its zip archive is broken") from error
+    except RecursionError:  # it is nested too deeply
+        raise
     except RuntimeError as error:  # a part that needs a password
         raise RefusedError("unreadable", reason=ENCRYPTED) from error
 

@@ -1,11 +1,12 @@
 """Find the cells of tables and forms in a region of a page: labels, boxes, wrapped lines."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Sides, Strip, TextPiece, mean
+from specx.documents.strips import FULL, LINES, STACKED, Row, Rule, Sides, Strip, TextPiece, mean
 
 # In letter sizes:
 LEVEL = 0.3  # between the base lines of a row
@@ -116,12 +117,12 @@ def is_table(strip: Strip, sides: Sides) -> bool:
     return aligned and level >= FULL * len(right)
 
 
-def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
+def form_boxes(rows: Sequence[Row], rules: Sequence[Rule]) -> list[list[TextPiece]]:
     """Return the pieces of each box of a form whose boxes have small labels or form uneven rows."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
-        for x, low, _, high in rules
+        for x, low, high in rules
         if low < rows[-1][0].base
         and rows[0][0].base < high
         and not any(piece.start < x < piece.end for piece in pieces)
@@ -143,14 +144,14 @@ def _is_shorter(label: Sequence[TextPiece], box: Sequence[TextPiece]) -> bool:
     return lines[-1] == others[-1] and len(lines) < len(others)
 
 
-def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces between each two rules that cross a region."""
+def ruled(rows: Sequence[Row], rules: Sequence[Rule]) -> list[list[TextPiece]]:
+    """Return the pieces between each two rules that cross a region. ``rules``: the lowest first."""
     pieces = [piece for row in rows for piece in row]
     left, right = min(p.start for p in pieces), max(p.end for p in pieces)
-    heights = [y for a, y, b, _ in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
+    heights = [y for y, a, b in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
     bands: dict[int, list[TextPiece]] = {}
     for row in rows:
-        bands.setdefault(sum(y > row[0].base for y in heights), []).extend(row)
+        bands.setdefault(bisect_right(heights, row[0].base), []).extend(row)
     return list(bands.values())
 
 

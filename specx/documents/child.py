@@ -147,20 +147,15 @@ def refused(answer: Mapping[str, Any], request: ChildRequest, how: str = "") -> 
     """Return the error for a child's refusal to read a file.
 
     ``how``: a note on how the file was read."""
-    match answer["error"]:
-        case "memory":
-            return too_large(request)
-        case "time":
-            return too_slow(request)
-        case "too-long":
-            return DocumentError(
-                f"{request.name} has more than {answer['limit']}; {request.advice}"
-            )
-        case "unreadable":
-            return DocumentError(f"{request.name} {answer['reason']}")
+    what, reason = answer["error"], answer.get("reason", "no reason given")
+    if what in ("memory", "time"):
+        return too_large(request) if what == "memory" else too_slow(request)
+    if what == "too-long":
+        return DocumentError(f"{request.name} has more than {answer['limit']}; {request.advice}")
+    if what == "unreadable":
+        return DocumentError(f"{request.name} {reason}")
     return DocumentError(
-        f"{request.name} is damaged and cannot be read{how} "
-        f"({answer.get('reason', 'no reason given')}); "
+        f"{request.name} is damaged and cannot be read{how} ({reason}); "
         "repair the file or save it anew, then try again"
     )
 
@@ -183,14 +178,9 @@ def crash(request: ChildRequest, end: Ended) -> DocumentError:
             f"{request.name} made the {request.reader} write a file, start a program or use the "
             "network, and was stopped; do not trust this file"
         )
-    detail = lines[-1] if lines else _status(code)
+    status = f"exit status {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
+    detail = lines[-1] if lines else status
     return DocumentError(
         f"{request.name} crashed the {request.reader} ({detail[:200]}); "
         "repair the file or save it anew, then try again"
     )
-
-
-def _status(code: int) -> str:
-    if code >= 0:
-        return f"exit status {code}"
-    return signal.strsignal(-code) or f"signal {-code}"

@@ -179,21 +179,15 @@ class Document:
         references is not a heading of an appendix after them.
         """
         places = []
-        heading, part = None, None
-        labels = self._labels()
-        for number, paragraph in enumerate(self.paragraphs):
+        above: Paragraph | None = None  # the nearest heading
+        for number, (each, label) in enumerate(zip(self.paragraphs, self._labels(), strict=True)):
+            heading = above.text if above and above.part in ("body", each.part) else None
+            end = len(each.text)
             places.append(
-                Place(
-                    paragraph=number,
-                    start=0,
-                    end=len(paragraph.text),
-                    whole=paragraph,
-                    heading=heading if part in ("body", paragraph.part) else None,
-                    label=next(labels),
-                )
+                Place(paragraph=number, start=0, end=end, whole=each, heading=heading, label=label)
             )
-            if paragraph.kind == "heading" and paragraph.part != "title":
-                heading, part = paragraph.text, paragraph.part
+            if each.kind == "heading" and each.part != "title":
+                above = each
         return tuple(places)
 
     @property

@@ -33,7 +33,14 @@ _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
 _STYLES = {"docx": "docx+styles"}  # the contents of a DOCX are known by their styles
 _XML = ("fb2", "docbook")  # which may declare an encoding
 _TITLED = ("docx", "rst", "asciidoc", "org", *_XML)  # their first heading may be in the metadata
-_INCLUDED = re.compile(r"(?m)^include::")
+_NOT_READ = {
+    "asciidoc": (re.compile(r"(?m)^include::"), "included files"),
+    "org": (re.compile(r"(?im)^\s*#\+include:"), "included files"),
+    "rst": (re.compile(r"(?m)^\s*\.\. include::"), "included files"),
+    "mediawiki": (re.compile(r"(?im)(?<=[^\s=|] )\{\{|^\{\{\w*quote"), "templates ({{…}})"),
+}
+# Templates that only say how to show the words in them: {{lang|fr|moulin}}, {{convert|5|m|ft}}.
+_SHOWN = re.compile(r"(?i)\{\{(?:lang\|[\w-]+|convert|cvt)\|([^{}|]+)(?:\|([a-z]+)[^{}]*)?\}\}")
 _NO_MARKUP = {
     "asciidoc": re.compile(r"(?m)^(?:ifn?def|ifeval|endif|include)::.*$"),
     "mediawiki": re.compile(r"(?m)^\[\[\w+:[^\]]*\]\]$"),
@@ -160,9 +167,10 @@ def _piece(piece: MailText) -> PandocInput:
 def _markup(kind: str, data: bytes) -> PandocInput:
     """Return a marked-up text without comments, settings and other parts that are not its text."""
     text, warnings = decode_markup(data, "it") if kind in _XML else decode_text(data, "it")
-    included = len(_INCLUDED.findall(text)) if kind == "asciidoc" else 0
-    if included:
-        warnings += (f"{included} included files were not read.",)
+    if kind == "mediawiki":
+        text = _SHOWN.sub(lambda found: " ".join(filter(None, found.groups())), text)
+    if kind in _NOT_READ and (count := len(_NOT_READ[kind][0].findall(text))):
+        warnings += (f"{count} {_NOT_READ[kind][1]} were not read.",)
     text = _NO_MARKUP[kind].sub("", text) if kind in _NO_MARKUP else text
     head = _ORG_OPTIONS if kind == "org" else ""
     return PandocInput(kind, (head + text).encode("utf-8", "replace"), warnings=warnings)

@@ -26,7 +26,9 @@ _OUTSIDE = 0.6  # of the occurrences of a header, at least, are at the edge
 _NEAR = 20  # pages between a page's printed number and its place in the file
 _LARGE = 1.15  # letters this many times larger than the body's are a heading
 
-_NUMBER = re.compile(r"(?<![\w.])(?:\d{1,5}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})(?![\w]|\.\d)")
+_NUMBER = re.compile(  # also stamped ones: SMITH000123, DOJ-0000042
+    r"(?:(?<![\w.])(?:\d{1,9}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})|(?<=[A-Z_])\d{4,9})(?![\w]|\.\d)"
+)
 _COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")
 _HEADING_WORD = re.compile(
     r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"

@@ -1,6 +1,8 @@
 """Many documents in one file: JSON objects, one per line or in an array."""
 
+import html
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +13,14 @@ from specx.documents.text import LINE_END, decode_text
 from specx.errors import DocumentError
 
 _HEAD = 1024  # bytes
+_PAGE = re.compile(
+    r"\s*<(?:!doctype|html|body|p|div|h[1-6]|[uo]l|section|article|span|b|br)\b", re.I
+)
+_NO_TEXT = re.compile(r"(?is)<(script|style|head)\b.*?</\1>|<!--.*?-->")
+_BLOCK_TAG = re.compile(
+    r"(?i)</?(?:p|div|h[1-6]|[uo]l|li|br|tr|table|section|article|pre)\b[^<>]*>"
+)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 
 class LineError(DocumentError):
@@ -60,13 +70,10 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     flat = _flat(values or [])
     if values is not None and not any(_has_text(value, field) for value in flat):
         objects = any(isinstance(value, dict) for value in flat)
+        example = f"put each text into {_example(field)}"
         raise DocumentError(
             f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
-            + (
-                "give the key of the texts with --field"
-                if objects
-                else f"put each text into {_example(field)}"
-            )
+            + ("give the key of the texts with --field" if objects else example)
         )
     return parse_jsonl(data, name, field)
 
@@ -148,10 +155,19 @@ def _document_or_error(
     label = record.get("id")
     if isinstance(label, str | int) and label != "":
         called = f"{name}#{label}"
+    text = LINE_END.sub("\n", record[field])
     try:
-        return document_from_text(LINE_END.sub("\n", record[field]), called, "jsonl", warnings)
+        return document_from_text(_without_tags(text), called, "jsonl", warnings)
     except DocumentError as error:
         return LineError(str(error), called)
+
+
+def _without_tags(text: str) -> str:
+    """Return the text of a record that holds HTML; any other text is returned unchanged."""
+    if not _PAGE.match(text):
+        return text
+    text = _BLOCK_TAG.sub("\n\n", _NO_TEXT.sub("", text))
+    return html.unescape(_TAG.sub("", text))
 
 
 def _example(field: str) -> str:

@@ -265,7 +265,7 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
         return True
     gap = _gap(above, line)
     if gap is None or gap < -0.3:  # another column or a line out of order
-        return not _continues(above, line)
+        return bool(ENDS_SENTENCE.search(above.text)) or not line.text[0].islower()
     if gap < 0.3:
         return False
     if gap > _WIDE_GAP * typography.leading(line.size):
@@ -293,10 +293,6 @@ def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
     if reach < _HALF:
         return ended or not line.text[0].islower()
     return reach < _FULL and ended and not line.text[0].islower()
-
-
-def _continues(above: Line, line: Line) -> bool:
-    return not ENDS_SENTENCE.search(above.text) and line.text[0].islower()
 
 
 def _is_item(text: str, group: list[Line]) -> bool:

@@ -7,6 +7,7 @@ imports this file, and calls ``serve``.
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -105,20 +106,11 @@ def _render(data: bytes, passwords: list[str], number: int) -> Any:
     """Return a greyscale image of a page."""
     import pypdfium2
 
-    document = _open(pypdfium2, data, ["", *passwords])
-    try:
-        page = document[number - 1]
-        width, height = page.get_size()
-        most = math.sqrt(_MOST_PIXELS / max(width * height, 1))
-        return page.render(scale=min(_DOTS / _POINTS, most), grayscale=True).to_pil()
-    except pypdfium2.PdfiumError as error:
-        raise RefusedError("page", reason="its picture cannot be drawn") from error
-
-
-def _open(pypdfium2: Any, data: bytes, passwords: list[str]) -> Any:
-    for password in passwords:
-        try:
-            return pypdfium2.PdfDocument(data, password=password)
-        except pypdfium2.PdfiumError:
-            continue
+    for password in ["", *passwords]:
+        with suppress(pypdfium2.PdfiumError):  # also a wrong password
+            document = pypdfium2.PdfDocument(data, password=password)
+            page = document[number - 1]
+            width, height = page.get_size()
+            most = math.sqrt(_MOST_PIXELS / max(width * height, 1))
+            return page.render(scale=min(_DOTS / _POINTS, most), grayscale=True).to_pil()
     raise RefusedError("page", reason="its picture cannot be drawn")

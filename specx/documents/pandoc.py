@@ -14,7 +14,7 @@ from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.lines import RAISED
 from specx.documents.plain import document_from_text, is_typed_prose
 from specx.documents.prose import running
-from specx.documents.shapes import BULLETS
+from specx.documents.shapes import BULLETS, is_in_capitals, is_lettered_title
 from specx.documents.text import SOFT_HYPHEN, clean_line
 from specx.errors import DocumentError
 
@@ -141,6 +141,8 @@ class _Reader:
                 kind, text = "item", text[bullet.end() :].lstrip() or text
             elif kind == "item":
                 text = _TASK.sub("", text, count=1)
+            elif kind == "text" and is_lettered_title(text) and is_in_capitals(text):
+                kind = "heading"
             yield Paragraph(text, None, kind, around.part or "body")
 
     def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
@@ -163,7 +165,8 @@ class _Reader:
         if inside.part is None and _is_menu(lines) and all(map(_is_linked, lines)):
             inside = inside._replace(part="contents")
         for item in items:
-            yield from self.blocks(item, inside)
+            is_title = len(items) == 1 and inside.kind == "item" and _is_title(item)
+            yield from self.blocks(item, inside._replace(kind="heading") if is_title else inside)
 
     def definitions(self, entries: Sequence[Any], around: _Surroundings) -> Iterator[Paragraph]:
         """Yield each term with its first definition's first paragraph: ``Term: its meaning``."""
@@ -234,6 +237,12 @@ def _own_texts(blocks: Sequence[Tree]) -> Iterator[str]:
         elif block["t"] in ("BulletList", "OrderedList"):
             for item in block["c"] if block["t"] == "BulletList" else block["c"][1]:
                 yield from _own_texts(item)
+
+
+def _is_title(item: Sequence[Tree]) -> bool:
+    """Return True for a line in capitals, such as a section's title that Word has numbered."""
+    text = _text(item[0]["c"]) if len(item) == 1 and item[0]["t"] in _LINES else ""
+    return is_in_capitals(text) and is_lettered_title(f"I. {text}")
 
 
 def _is_linked(block: Tree) -> bool:
@@ -330,6 +339,8 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield content[1]
             case "Note":
                 notes.append(content)
+            case "RawInline" if content[1].startswith("{{") and before["t"] == "Space":
+                yield "…"  # a template of a wiki in the place of words
             case "Quoted":
                 opening, closing = _QUOTES[content[0]["t"]]
                 yield from (opening, *_pieces(content[1], notes), closing)
@@ -343,9 +354,7 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 continue  # the sign of a footnote
             case "Superscript" if _is_power(before, _text(content)):
                 yield _text(content).translate(RAISED)
-            case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
-                yield from _pieces(content, notes)
-            case "Subscript":
+            case "Emph" | "Strong" | "Underline" | "SmallCaps" | "Superscript" | "Subscript":
                 yield from _pieces(content, notes)
 
 

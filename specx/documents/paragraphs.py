@@ -144,11 +144,8 @@ def _follows(last: Block, first: Block, *, behind: bool) -> bool:
 
 def _continues(last: Block, first: Block) -> bool:
     """Return True if ``first``, at the top of a page, continues ``last``, at a page's bottom."""
-    if last.kind not in ("text", "item") or first.kind != "text" or last.part != first.part:
-        return False
-    if last.small != first.small:
-        return False
-    if ENDS_SENTENCE.search(last.text):
+    alike = first.kind == "text" and (last.part, last.small) == (first.part, first.small)
+    if last.kind not in ("text", "item") or not alike or ENDS_SENTENCE.search(last.text):
         return False
     goes_on = first.text[0].islower() or last.text.endswith(("-", ","))
     return goes_on or (last.full and not first.indented)

@@ -287,7 +287,7 @@ class PageText:
                 first, last = inside
                 left, right = self._ends(look, first, last)
             text = self._text_of(first, last)
-            if text[1:2] == " " == text[3:4]:
+            if text[1:2] == " " == text[3:4] and text[0] != ".":  # no leader of dots
                 text = self._in_words(look, first, text)
             found.append(TextRun(text, before, left, right, base, look, (first, last)))
             before = " " if self._characters[last : last + 1] == " " else ""

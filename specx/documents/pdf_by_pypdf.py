@@ -194,17 +194,14 @@ def _value_of(widget: Any, printed: str) -> str:
         case "/Tx" if not flags & _PASSWORD:
             return _plain(value)
         case "/Ch":
-            names = {str(pair[0]): str(pair[1]) for pair in _pairs(_inherited(widget, "/Opt"))}
+            options = [each for each in _inherited(widget, "/Opt") or () if isinstance(each, list)]
+            names = {str(each[0]): str(each[1]) for each in options if len(each) == 2}
             chosen = value if isinstance(value, list) else [value]
             return ", ".join(names.get(each, each) for each in map(_plain, chosen))
         case "/Btn" if not flags & _PUSHED and entry(widget, "/AS", value) not in (None, "/Off"):
             label = " ".join(_plain(_inherited(widget, "/TU")).split())
             return f"{_CHECKED} {label}".strip() if label not in printed else _CHECKED
     return ""
-
-
-def _pairs(options: Any) -> list[Any]:
-    return [each for each in options or () if isinstance(each, list) and len(each) == 2]
 
 
 def _inherited(field: Any, key: str) -> Any:

@@ -14,6 +14,20 @@ from specx.documents.child import ChildRequest, Ended, answers, crash, refused, 
 from specx.documents.lines import Line, PageLines
 from specx.errors import DocumentError, UsageError
 
+_REFUSED = {
+    "password": "is encrypted; give its password with --password or in SPECX_PDF_PASSWORD",
+    "wrong password": "is encrypted and the password does not open it; check --password or "
+    "SPECX_PDF_PASSWORD",
+    "cipher": "is encrypted in an unknown way; save it without encryption",
+    "no-pages": "is a PDF without pages; there is nothing to summarize",
+    "xfa": "is an XFA form, whose content is not on its pages; print it to a PDF with Adobe "
+    "Acrobat Reader, and try that",
+    "portfolio": "is a portfolio; its content is in the files attached to it ({names}): save them "
+    "from it, and try those",
+    "too-long": "has more than {characters:,} characters; choose a part of it with --pages",
+    "too-many": "has {pages:,} pages; choose a part of it with --pages",
+}
+
 # First and last page, both included; a last page of None means the end of the document.
 PageRange = tuple[int, int | None]
 _RANGE = re.compile(r"(\d{1,9})(?:\s*([-–])\s*(\d{1,9})?)?", re.ASCII)
@@ -133,49 +147,18 @@ def _reason(code: int, request: ChildRequest) -> str:
 
 
 def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError | UsageError:
-    name = request.name
-    match answer["error"]:
-        case "password" if answer["tried"]:
-            return DocumentError(
-                f"{name} is encrypted and the password does not open it; "
-                "check --password or SPECX_PDF_PASSWORD"
-            )
-        case "password":
-            return DocumentError(
-                f"{name} is encrypted; give its password with --password or in SPECX_PDF_PASSWORD"
-            )
-        case "cipher":
-            return DocumentError(
-                f"{name} is encrypted in an unknown way; save it without encryption"
-            )
-        case "no-pages":
-            return DocumentError(f"{name} is a PDF without pages; there is nothing to summarize")
-        case "xfa":
-            return DocumentError(
-                f"{name} is an XFA form, whose content is not on its pages; print it to a PDF with "
-                "Adobe Acrobat Reader, and try that"
-            )
-        case "portfolio":
-            names = ", ".join(answer["names"])
-            return DocumentError(
-                f"{name} is a portfolio; its content is in the files attached to it ({names}): "
-                "save them from it, and try those"
-            )
-        case "too-long":
-            return DocumentError(
-                f"{name} has more than {answer['characters']:,} characters; "
-                "choose a part of it with --pages"
-            )
-        case "too-many":
-            return DocumentError(
-                f"{name} has {answer['pages']:,} pages; choose a part of it with --pages"
-            )
-        case "beyond":
-            pages = "1 page" if answer["pages"] == 1 else f"{answer['pages']} pages"
-            return UsageError(
-                f"--pages asks for page {answer['page']}, but {name} has only {pages}"
-            )
-    return refused(answer, request, how=" as a PDF")
+    kind = answer["error"]
+    if kind == "beyond":
+        pages = "1 page" if answer["pages"] == 1 else f"{answer['pages']} pages"
+        return UsageError(
+            f"--pages asks for page {answer['page']}, but {request.name} has only {pages}"
+        )
+    if kind == "password" and answer["tried"]:
+        kind = "wrong password"
+    if kind not in _REFUSED:
+        return refused(answer, request, how=" as a PDF")
+    names = ", ".join(answer.get("names", ()))
+    return DocumentError(f"{request.name} {_REFUSED[kind].format(**{**answer, 'names': names})}")
 
 
 def parse_pages(text: str) -> tuple[PageRange, ...]:

@@ -217,9 +217,8 @@ def _rows(lines: Sequence[NumberedLine]) -> set[int]:
 
 
 def _are_aligned(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
-    if not one or not other:
-        return False
-    return abs(one[0] - other[0]) <= 1 or abs(one[1] - other[1]) <= 1
+    pairs = zip(one or (), other or (), strict=False)
+    return any(abs(a - b) <= 1 for a, b in pairs)
 
 
 def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:

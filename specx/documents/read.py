@@ -168,13 +168,10 @@ def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
     A source that can be read only once (stdin, a pipe) is read completely here.
     """
     path = None if source == STDIN else require_file(source)
-    data = b""
-    if path is None:
-        head = data = read_stdin()
-    elif path.is_file():
-        head = read_bytes(path, _HEADER_WITHIN)
+    if path and path.is_file():
+        head, data = read_bytes(path, _HEADER_WITHIN), b""
     else:
-        head = data = read_bytes(path)
+        head = data = read_bytes(path) if path else read_stdin()
         path = None
     return head, ChildRequest(
         name=shown_name(source),

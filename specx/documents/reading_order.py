@@ -6,6 +6,7 @@ wrapped in them. The order in the file decides only if positions do not.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
@@ -32,6 +33,7 @@ from specx.documents.strips import (
     STACKED,
     Box,
     Row,
+    Rule,
     Sides,
     Strip,
     TextPiece,
@@ -94,23 +96,32 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
 
 
 class _Rules(NamedTuple):
-    """The edges of boxes that may divide a table into rows and cells."""
+    """Edges of boxes that may divide a table into rows and cells; ``level``: the lowest first."""
 
-    level: Sequence[Box] = ()
-    upright: Sequence[Box] = ()
+    level: Sequence[Rule] = ()
+    upright: Sequence[Rule] = ()
+
+    def among(self, rows: Sequence[Row]) -> Sequence[Rule]:
+        """Return the level rules above the last of some rows, and not above the first."""
+        heights = [row[0].base for row in (rows[-1], rows[0])]
+        first, last = (bisect_right(self.level, (base, math.inf)) for base in heights)
+        return self.level[first:last]
 
 
 def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
     size = min((piece.size for piece in pieces), default=0.0)
-    level, upright = set[Box](), set[Box]()
+    level, upright = set[Rule](), set[Rule]()
     for left, low, right, high in boxes:
         if right - left > _PROSE * size:
             for y in (low, high) if high - low > _THIN else (low,):
-                level.add((round(left), round(y, 1), round(right), round(y, 1)))
+                level.add((round(y, 1), round(left), round(right)))
         if high - low > size:
             for x in (left, right) if right - left > _THIN else (left,):
-                upright.add((x, low, x, high))
-    return _Rules(*(sorted(each) if len(each) <= _RULES else () for each in (level, upright)))
+                upright.add((x, low, high))
+    return _Rules(
+        sorted(level) if len(level) <= _RULES else (),
+        sorted(upright) if len(upright) <= _RULES else (),
+    )
 
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
@@ -123,7 +134,8 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
         yield from ((row, False) for row in rows)
         return
-    found = strips_of(rows, rules.level) if len(rows) > 1 else []
+    level = rules.among(rows) if len(rows) > 1 else ()
+    found = strips_of(rows, level) if len(rows) > 1 else []
     strips = {each: each.sides(rows) for each in found}
     prose = [each for each, sides in strips.items() if _is_prose(each, sides, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
@@ -142,7 +154,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         yield from _as_cells(labels[1:-1], rules)
         yield from _read(labels[-1], rules, inside=True)
         return
-    elif strips and len(bands := ruled(rows, rules.level)) > 1:
+    elif strips and len(bands := ruled(rows, level)) > 1:
         yield from _as_bands(bands, rules)
         return
     elif inside and (boxes := form_boxes(rows, rules.upright)):
@@ -270,16 +282,19 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if the margin beside prose has small notes, and nothing else."""
     notes, text = sorted(sides, key=len)
-    if not notes or len(text) < LINES * len(notes):
+    if not notes or len(text) <= len(notes):
         return False
+    apart = sum(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(notes))
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)
-    if not all(is_smaller(piece, size) for piece in words):
+    worded = sum(is_smaller(piece, size) for piece in words)  # others are as "1998 c. 42."
+    if len(text) < max(LINES, 2 * (1 + apart)) or 2 * worded < len(words):
         return False
     is_left = notes is sides[0]
     others = (p for row in rows for p in row if not strip.bottom <= row[0].base <= strip.top)
     margin = (p for p in others if (p.end <= strip.right if is_left else p.start >= strip.left))
-    return all(is_smaller(p, size) for p in margin) and is_wrapped(text, at=-is_left)
+    small = all(p.size < SMALL * size for p in chain(words, margin))
+    return small and is_wrapped(text, at=-is_left)
 
 
 def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:

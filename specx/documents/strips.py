@@ -9,6 +9,7 @@ from typing import NamedTuple
 from specx.documents.lines import TextRun
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+Rule = tuple[float, float, float]  # its place (a level one's height), start and end, in points
 
 # In letter sizes:
 _GAP = 0.25  # between cells, at least
@@ -99,17 +100,15 @@ def median(values: Iterable[float]) -> float:
     return (ordered[half] + ordered[~half]) / 2
 
 
-def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
+def strips_of(rows: Sequence[Row], rules: Sequence[Rule]) -> list[Strip]:
     """Return the strips without text or rules between pieces, each as high as possible."""
     found: set[Strip] = set()
     followed: dict[tuple[float, float], int] = {}
-    highest = max(row[0].base for row in rows)
     levels: list[tuple[float, Row, list[tuple[float, float, float]]]]
     levels = [(row[0].base, row, _free(row)) for row in rows]
     ends = {id(row): (min(p.start for p in row), max(p.end for p in row)) for row in rows}
-    for left, low, right, _ in rules:
-        if low <= highest:
-            levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
+    for height, left, right in rules:
+        levels.append((height, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
     levels.sort(key=lambda each: -each[0])
     for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
         if free and not row:

@@ -82,10 +82,8 @@ def _from_xml(text: str) -> Iterator[str]:
     """Yield the lines of XML captions in the form of WebVTT."""
     ticks = re.search(r"\btickRate=[\"'](\d{1,12})", text)
     for caption in _XML_CAPTION.finditer(text):
-        parts = [float(each) for each in re.findall(r"\d{1,12}(?:\.\d+)?", caption["time"])] or [
-            0.0
-        ]
-        parts = parts[:3]  # frames may stand behind the seconds
+        numbers = re.findall(r"\d{1,12}(?:\.\d+)?", caption["time"]) or ["0"]
+        parts = [float(each) for each in numbers[:3]]  # frames may stand behind the seconds
         if caption["unit"] == "t" or caption["time"].endswith("ms"):
             parts[-1] /= 1000
         elif caption["time"].endswith("t"):

@@ -39,6 +39,8 @@ _SIGN = re.compile("[\u3400-\ud7a3]")  # of Chinese and of Hangul
 _FEWEST_SIGNS = 60  # different ones, of 200 or more
 _USUAL_SHARE = 0.5  # of a text in them is of usual letters; with letters exchanged, a third
 _CYRILLIC_OR_GREEK = re.compile("[\u0370-\u052f\u1f00-\u1fff]")
+# A capital behind a small letter, as in an alphabet that is shifted by some letters.
+_INNER_CAPITAL, _INNER_SHARE = re.compile("[α-ωа-џґ][Α-ΩЀ-ЯҐ]"), 0.01  # of the characters
 _USUAL = {"CYRILLIC": set("оеаитнсрвлі"), "GREEK": set("αοιετσνη")}  # in most languages
 _RETURNING = 0.2  # of groups of three; of encoded data, tickers and proteins few return
 # Of 35,652 pieces of messages in 35 languages none has less than 5.2 a pair, of 27,596 of program
@@ -188,7 +190,8 @@ def _is_wrong(text: str, unmapped: float) -> bool | None:
     letters = _latin_letters(folded)
     latin = len(letters) - letters.count(b" ")
     if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
-        return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
+        shifted = len(_INNER_CAPITAL.findall(text)) > _INNER_SHARE * len(text)
+        return shifted or unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
     plain = len(_latin_letters(whole).replace(b" ", b"")) if is_foreign else latin
     if latin - plain > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it

@@ -174,9 +174,10 @@ def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
     line. Quotations in between are often single-spaced. Two or more blank lines end a paragraph.
     """
     text = [n for n, line in enumerate(lines) if line.text]
-    runs: list[list[int]] = [[]]
+    runs: list[list[int]] = []
     for above, n in pairwise([-1, *text]):
-        runs = runs if n - above > 1 else [*runs, []]
+        if not runs or n - above == 1:
+            runs.append([])
         runs[-1].append(n)
     dropped: set[int] = set()
     for run in runs:

@@ -531,6 +531,35 @@ def test_asciidoc(save: SaveFile) -> None:
 
 
 @installed
+def test_templates_of_a_wiki_in_the_place_of_words(save: SaveFile) -> None:
+    text = (
+        "It was built in {{circa|1623}} by monks.{{Citation needed}} The {{lang|fr|moulin}} is "
+        "{{convert|5.5|m|ft}} high.\n"
+    )
+    document = read_document(save("a.wiki", text.encode()), QUICK)
+    read = "It was built in … by monks. The moulin is 5.5 m high."
+    assert [each.text for each in document.paragraphs] == [read]
+    assert document.warnings == ("1 templates ({{…}}) were not read.",)
+
+
+@installed
+def test_titles_with_letters_are_headings(save: SaveFile) -> None:
+    typed = "".join(map(offices.paragraph, ("A. PURPOSE", "It turns.", "A. Lee turns it.")))
+    document = read_document(save("a.docx", offices.docx(typed)), QUICK)
+    assert [each.kind for each in document.paragraphs][:3] == ["heading", "text", "text"]
+    page = "<ol><li>PURPOSE</ol><p>It turns.<ol><li>THE MILL<li>THE WEIR</ol>"
+    document = read_document(save("a.html", page.encode()), QUICK)
+    assert [each.kind for each in document.paragraphs] == ["heading", "text", "item", "item"]
+
+
+@installed
+def test_a_document_that_is_nested_too_deeply_says_so(save: SaveFile) -> None:
+    deep = "<w:tbl><w:tr><w:tc>" * 300 + offices.paragraph("It.") + "</w:tc></w:tr></w:tbl>" * 300
+    with pytest.raises(DocumentError, match="nested too deeply"):
+        read_document(save("a.docx", offices.docx(deep)), QUICK)
+
+
+@installed
 def test_wiki(save: SaveFile) -> None:
     text = (
         "{{Box|name=Mill}}\n'''The mill''' is a [[tide mill|mill]].<ref>Lee 1911.</ref>\n\n"

@@ -31,6 +31,12 @@ def test_page_numbers_with_an_offset_and_changing_words() -> None:
     assert left(*pages) == [body(n) for n in range(1, 9)]
 
 
+@pytest.mark.parametrize("stamp", ["DOJ-{:07d}", "SMITH{:06d}", "{:08d}"])
+def test_stamped_numbers_of_pages_go(stamp: str) -> None:
+    pages = [[*body(n), stamp.format(4711 + n)] for n in range(1, 5)]
+    assert left(*pages) == [body(n) for n in range(1, 5)]
+
+
 def test_alternating_headers() -> None:
     names = ["A. Author", "A Long Book"]
     pages = [[f"{n} {names[0]}" if n % 2 else f"{names[1]} {n}", *body(n)] for n in range(1, 9)]

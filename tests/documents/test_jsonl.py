@@ -61,6 +61,13 @@ def test_separators_inside_a_string_are_no_line_ends() -> None:
     assert "Another sentence." in document.text
 
 
+def test_tags_in_a_text_are_no_text() -> None:
+    line = '{"text": "<p>One <b>sentence</b> of 5 < 7 &amp; 8.</p><ul><li>An item.</ul>"}'
+    (document,) = parse_jsonl(line.encode(), "a.jsonl")
+    assert isinstance(document, Document)
+    assert document.text == "One sentence of 5 < 7 & 8.\n\nAn item."
+
+
 def test_line_ends_of_windows_inside_a_string_separate_lines_and_no_paragraphs() -> None:
     line = '{"text": "One sentence\\r\\ngoes on.\\r\\n\\r\\nAnother."}'
     (document,) = parse_jsonl(line.encode(), "a.jsonl")

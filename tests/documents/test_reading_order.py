@@ -234,6 +234,23 @@ def test_small_notes_in_a_margin_are_in_no_sentence(
     assert text == " ".join([*SENTENCES, *SENTENCES, "Crossings Birds"])
 
 
+@pytest.mark.parametrize("inline", [True, False])
+def test_the_notes_of_a_statute_are_in_no_sentence(tmp_path: Path, inline: bool) -> None:
+    lines, top = list[tuple[Word, float]](), 740.0
+    for number, text in enumerate(SENTENCES, start=1):
+        section = set_lines(f"{text} The act of that year has more to say on it.", 100, 200, top)
+        notes = ("Duties of the harbour", "1998 c. 42.")
+        margin = [(360.0, top - 8 * n, note) for n, note in enumerate(notes)]
+        lines += [((80.0, top, f"{number}."), 10.0), *((each, 10.0) for each in section)]
+        lines += [(each, 7.0) for each in margin]
+        top = section[-1][1] - 18
+    if inline:
+        lines.sort(key=lambda each: (-each[0][1], each[0][0]))
+    content = b"".join(shown(text, x, y, size) for (x, y, text), size in lines)
+    read_text = read(tmp_path, pages_pdf([stream(content)])).replace("\n", " ")
+    assert all(f"{text} The act" in read_text for text in SENTENCES)
+
+
 @pytest.mark.parametrize("count", [3, 20])
 def test_a_text_that_is_drawn_over_columns_is_cut(tmp_path: Path, count: int) -> None:
     left, right = set_lines(" ".join(SENTENCES), 54, 220), set_lines(" ".join(SENTENCES), 300, 220)

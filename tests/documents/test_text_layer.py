@@ -79,6 +79,13 @@ def test_wrong_letters_are_told_in_other_alphabets(text: tuple[str, ...], alphab
     assert garbled([page(right, 1), page(wrong, 2), page(as_latin, 3)]) == [2, 3]
 
 
+@pytest.mark.parametrize("by", [3, 27, 29, 35, 59, 61])
+def test_letters_counted_on_in_their_block_are_told(by: int) -> None:
+    right = " ".join(languages.RUSSIAN)
+    counted = {n: 0x410 + (n - 0x410 + by) % 64 for n in range(0x410, 0x450)}
+    assert garbled([page(right, 1), page(right.translate(counted), 2)]) == [2]
+
+
 def test_numbers_of_glyphs_that_are_signs_are_told() -> None:
     wrong = "".join(chr(0x4E00 + 7 * ord(char)) if char != " " else " " for char in ENGLISH)
     chinese = "".join(chr(0x4E00 + n * n % 3001) for n in range(500))
