@@ -35,7 +35,6 @@ ROOMS: dict[str, set[str]] = {
 # Imports inside functions outside cli/, whose commands are imported when they run. Each has its
 # reason: an optional package, or one that is slow to import or must be configured first.
 LATE_IMPORTS = {
-    "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"logging", "specx.documents.confinement"},
     "documents/web_page.py": {"selectolax.lexbor"},
     "documents/markdown_blocks.py": {"markdown_it"},
@@ -81,7 +80,6 @@ OPTIONAL_OR_SLOW = {
     "llvmlite",
     "logging",
     "markdown_it",
-    "matplotlib",
     "pypdf",
     "pypdfium2",
     "selectolax",

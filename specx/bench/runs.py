@@ -31,10 +31,9 @@ class Measurement:
     ``output``: token ids, of which prefill decided the first ``prefilled``; ``decode_s``: seconds
     from the last token of prefill to the last token; ``prefill_s``: seconds of prefill by model,
     without tokens that another run had read; ``parts_ms``: medians of the parts of a step;
-    ``total_s``: seconds of each part, as in ``Timings``; ``facts``: values added by an experiment;
-    ``read_s``: seconds for reading the part of the prompt that methods share; ``taken``: share of
-    the repetition's time that other processes took. ``read_s`` and ``taken`` are None in older
-    files.
+    ``total_s``: seconds of each part, as in ``Timings``; ``read_s``: seconds for reading the part
+    of the prompt that methods share; ``taken``: share of the repetition's time that other processes
+    took. ``read_s`` and ``taken`` are None in older files.
     """
 
     method: str
@@ -52,7 +51,6 @@ class Measurement:
     steps: int = 0
     parts_ms: dict[str, float] = field(default_factory=dict)
     total_s: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
     prefilled: int = 1
     read_s: float | None = None
     taken: float | None = None

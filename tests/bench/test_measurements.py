@@ -29,11 +29,13 @@ def test_most_of_them() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_tables_and_figures(file: Path) -> None:
+def test_tables(file: Path) -> None:
     report = load_bench(file)
     again = concluded_again(report)
     for before, after in zip(report.sections, again.sections, strict=True):
         raw = json.loads(json.dumps(after.runs))
-        assert [old | new for old, new in zip(raw, before.runs, strict=True)] == raw
+        for old, new in zip(before.runs, raw, strict=True):
+            assert old.keys() - new.keys() <= {"facts"}  # of earlier versions
+            assert {key: old[key] for key in old.keys() & new.keys()}.items() <= new.items()
         assert after.findings.tables[0].rows or before.name == "divergence"
         assert all(table.rows for table in after.findings.tables[1:])

@@ -89,10 +89,9 @@ def test_repeated_until_the_time_is_enough(enough_s, expected):
 
 
 def test_the_time_of_reading_a_shared_prompt_is_in_each_run():
-    bench = workbench((300,), "plain,specextend,hf-generate")
-    plain, ours, stock = bench.alternate(bench.all_cases())
+    bench = workbench((300,), "plain,specextend")
+    plain, ours = bench.alternate(bench.all_cases())
     assert plain.read_s == ours.read_s > 0
-    assert stock.read_s == 0  # it reads the prompt itself
     assert 0 < plain.end_to_end < plain.tokens_per_second
     alone = replace(bench, shared=False)
     (run,) = alone.alternate(alone.all_cases(), alone.methods[:1], warm_up=False)

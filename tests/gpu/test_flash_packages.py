@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from specx.bench.generated import generate_report
-from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.decoding.methods import Pair
 from specx.ops.ancestors import AncestorMask
 from specx.ops.contract import Ops, built_in_ops, ops_for
 from specx.ops.torch.flash_packages import PACKAGES, is_installed
+from specx.profile import Profile
 from specx.prompts.digest import Digest
 from specx.runs.lossless import logit_gap
+from specx.runs.pair import load_pair
 from tests.decoding.pairs import Run, run
 from tests.gpu.test_cuda import TOLERANCE, chain_and_star, mini
 from tests.ops import reference
@@ -25,8 +26,7 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda")
-TARGET = "llama-3.1-8b"
-GAP = 0.5  # between logits of two tokens that bfloat16 may confuse (test_scaled.py)
+GAP = 0.5  # between logits of two tokens that bfloat16 may confuse
 FORMATS = [
     (name, dtype)
     for name in PACKAGES
@@ -111,9 +111,13 @@ def test_a_recorded_pass_follows_the_length(name: str, dtype: torch.dtype) -> No
         torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
 
 
+def in_bfloat16() -> Profile:
+    return mini().changed(target={"dtype": "bfloat16"})
+
+
 @pytest.fixture(scope="module")
 def built_in() -> Iterator[Pair]:
-    pair = scaled_pair(TARGET, "68m", CUDA, torch.bfloat16)
+    pair = load_pair(in_bfloat16(), "specextend", CUDA)
     own, draft = built_in_ops(CUDA), pair.draft
     assert draft is not None
     yield replace(pair, target=replace(pair.target, ops=own), draft=replace(draft, ops=own))
@@ -147,7 +151,7 @@ def test_documents_are_written_as_without(name: str, seed: int, built_in: Pair) 
     prompt = (
         Digest(pair.target.tokenizer, sentences=8, whole=True).prompts(report, 24_000)[0].token_ids
     )
-    profile = scaled_profile(mini(), TARGET)
+    profile = in_bfloat16()
     expected = run(built_in, profile, "plain", prompt)
     plain, ours = (run(pair, profile, method, prompt) for method in ("plain", "specextend"))
     assert len(expected.tokens) > 20

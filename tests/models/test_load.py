@@ -16,7 +16,6 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from specx.bench.methods.stock import stock_model
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.checkpoint import Checkpoint
@@ -361,9 +360,8 @@ def test_fp8_is_unpacked_on_a_cpu_and_said(load: Load, tmp_path: Path, kind: str
     loaded = load(tmp_path)
     assert loaded.runs_natively
     assert loaded.formats == "FP8, unpacked to float32"
-    for model in (Text(loaded.model).read(torch.arange(3, 33)),
-                  stock_model(loaded)(torch.arange(3, 33)[None]).logits[0]):  # fmt: skip
-        assert float((model - expected).abs().max()) < 1e-4 * float(expected.abs().max())
+    found = Text(loaded.model).read(torch.arange(3, 33))
+    assert float((found - expected).abs().max()) < 1e-4 * float(expected.abs().max())
 
 
 def test_fp8_without_its_scales(load: Load, tmp_path: Path) -> None:

@@ -3,11 +3,8 @@
 Settings follow a colon: ``specextend:chunk=64,every=8``.
 """
 
-from collections.abc import Iterable
-
 from specx.bench.methods.chain import ChainDrafter
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
@@ -26,7 +23,6 @@ def ours(method: Method, about: str) -> Engine:
 
 TABLE: tuple[BenchMethod, ...] = (
     ours("plain", "specx's engine, one token per pass: the baseline"),
-    *STOCK,
     Engine(
         "chain",
         "classic speculative decoding: a chain of drafts, the draft sees everything",
@@ -77,17 +73,6 @@ def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
     found = [find_method(name) for name in split_names(names)]
     for method in found:
         method.check(profile)
-    return found
-
-
-def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
-    """Return the methods with these names that the profile can run."""
-    found = []
-    for name in names:
-        try:
-            found += find_methods(name, profile)
-        except UsageError:
-            continue
     return found
 
 

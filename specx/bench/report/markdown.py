@@ -1,4 +1,4 @@
-"""The tables of a benchmark as Markdown, for a terminal."""
+"""A benchmark as Markdown: its tables for a terminal, and a page with how they were measured."""
 
 from collections.abc import Iterator
 
@@ -17,6 +17,23 @@ def to_tables(report: BenchReport) -> str:
             found.append(f"**{plain(own)}**")
         found += _tables(section)
     return "\n\n".join(found) + "\n" if found else ""
+
+
+def to_page(report: BenchReport) -> str:
+    """Return the tables, and the conditions in which they were measured."""
+    conditions = [("command", report.command), ("measured", report.date), *report.facts]
+    about = [f"{name}: {text}" for name, text in (*conditions, *report.methods.items())]
+    names = ", ".join(str(document["name"]) for document in report.documents)
+    paragraphs = [
+        "## How it was measured",
+        *map(plain, report.warnings),
+        "\n".join(f"- {plain(line)}" for line in about),
+        f"Documents: {plain(names)}.",
+        "Raw runs are in bench.json.",
+    ]
+    if report.interrupted:
+        paragraphs.insert(1, "The benchmark was interrupted.")
+    return f"{to_tables(report)}\n" + "\n\n".join(paragraphs) + "\n"
 
 
 def _tables(section: ReportSection) -> Iterator[str]:
