@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,24 +124,6 @@ class Setting:
         if self.read is not None and self._shares:
             target.cache.restore(self.read)
         return target
-
-
-class BenchMethod(Protocol):
-    """A way to write the target's output."""
-
-    @property
-    def name(self) -> str:
-        """The name in ``--methods``."""
-
-    @property
-    def about(self) -> str:
-        """One line for tables and for ``--help``."""
-
-    def check(self, profile: Profile) -> None:
-        """Raise UsageError if the profile cannot run this method."""
-
-    def run(self, setting: Setting, case: Case) -> Measurement:
-        """Write the output of ``case``."""
 
 
 def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:

@@ -180,7 +180,6 @@ def _make_workspace(
         runner=runner_for(
             device,
             graphs=settings.graphs and not pair.target.is_streamed,  # which copies layers meanwhile
-            runs_natively=pair.runs_natively,
         ),
         end=TextEnd.on(device),
     )

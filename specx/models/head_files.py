@@ -236,11 +236,6 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
         shape = mtp_spec(raw[MTP_PREFIX], shapes, label)
     else:
         shape = read_head_spec(raw, shapes, target, spec, label)
-    if not target.runs_natively and target.num_layers in shape.features:
-        raise ModelError(
-            f"{label} reads the output of the last layer of {target.source}, which transformers "
-            "does not expose; choose another head."
-        )
     weights = checked(tensors, dict(expected_shapes(shape, label)), label)
     ids = target_ids(tensors, shape, target, label).to(target.device)
     embedding, lm_head = target.vocabulary_weights

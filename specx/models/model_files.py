@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError, UsageError, reason
-from specx.models.families import family_of, text_config
+from specx.models.families import text_config
 from specx.models.generation_file import GenerationConfig, generation_config_of, read_generation
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.gguf.places import ollama_chats
@@ -46,12 +46,6 @@ class ModelFiles:
     generation_config: GenerationConfig
     gguf: GgufCheckpoint | None = None
     method: str | None = None
-
-    @property
-    def runs_natively(self) -> bool:
-        """True for a model of a known family in supported number formats."""
-        known = family_of(self.raw) is not None
-        return known and (self.method is None or self.reading is not None)
 
     @cached_property
     def reading(self) -> Reading | None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from specx.bench.grouping import Group, by, is_disturbed, undisturbed
+from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Findings, Table
-from specx.bench.runs import BenchMethod, Measurement
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
@@ -26,9 +27,7 @@ END_TO_END = (
 )
 
 
-def in_turn(
-    bench: Workbench, methods: Sequence[BenchMethod] | None = None
-) -> Iterator[Measurement]:
+def in_turn(bench: Workbench, methods: Sequence[Engine] | None = None) -> Iterator[Measurement]:
     """Run the methods on every case; by default, the methods of the workbench."""
     for length in bench.lengths:
         yield from bench.alternate(bench.cases(length), methods)

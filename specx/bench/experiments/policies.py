@@ -10,7 +10,7 @@ from specx.bench.grouping import BASELINE, PROMPT, Group, by, groups_of
 from specx.bench.methods import METHODS, find_methods
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Table
-from specx.bench.runs import BenchMethod, Measurement, draft_model
+from specx.bench.runs import Measurement, draft_model
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.profile import AutoTree, TreeSettings
@@ -62,7 +62,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     yield from in_turn(replace(bench, repeats=1), methods)
 
 
-def _policies(bench: Workbench) -> list[BenchMethod]:
+def _policies(bench: Workbench) -> list[Engine]:
     """Return the requested methods that have settings, or else the policies of the grid.
 
     Raises UsageError for a method that is not a draft model with a working cache.
@@ -70,7 +70,7 @@ def _policies(bench: Workbench) -> list[BenchMethod]:
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
     for method in found:
-        if not isinstance(method, Engine) or method.name.startswith("chain"):
+        if method.name.startswith("chain"):
             raise UsageError(f"{method.name} has no working cache, which this experiment needs")
     return found
 

@@ -5,7 +5,6 @@ Settings follow a colon: ``specextend:chunk=64,every=8``.
 
 from specx.bench.methods.chain import ChainDrafter
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.profile import Profile
@@ -21,7 +20,7 @@ def ours(method: Method, about: str) -> Engine:
     return Engine(method, about, make_drafter, method)
 
 
-TABLE: tuple[BenchMethod, ...] = (
+TABLE: tuple[Engine, ...] = (
     ours("plain", "specx's engine, one token per pass: the baseline"),
     Engine(
         "chain",
@@ -65,7 +64,7 @@ TABLE: tuple[BenchMethod, ...] = (
 METHODS = {method.name: method for method in TABLE}
 
 
-def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
+def find_methods(names: str, profile: Profile) -> list[Engine]:
     """Find the methods in a list such as ``plain,tree,specextend:chunk=64,every=8``, each once.
 
     Raises UsageError for an unknown name, or a method that the profile cannot run.
@@ -90,7 +89,7 @@ def split_names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def find_method(name: str) -> BenchMethod:
+def find_method(name: str) -> Engine:
     """Return the method of a name. Raises UsageError for an unknown name."""
     base, colon, settings = name.partition(":")
     if base not in METHODS:
@@ -99,7 +98,7 @@ def find_method(name: str) -> BenchMethod:
     method = METHODS[base]
     if not colon:
         return method
-    if not isinstance(method, Engine) or not method.keys:
+    if not method.keys:
         raise UsageError(f"{base} has no settings; write {base}")
     if not settings:
         raise UsageError(f"{name!r} has no setting after the colon; write {base}:key=value")
