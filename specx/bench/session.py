@@ -2,18 +2,18 @@
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 
 import torch
 
 from specx.bench.cases import generated_documents
-from specx.bench.experiments import EXPERIMENTS, find_experiments
+from specx.bench.experiments import find_experiments
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, ReportSection
 from specx.bench.request import BenchListener, Request
-from specx.bench.runs import Measurement, run_from_raw
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.cores import LoadMonitor
 from specx.errors import UsageError
@@ -82,7 +82,7 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
 
 
 def compared(names: str) -> str:
-    """Return the names of methods; with ``specextend``, its baselines are added."""
+    """Return the methods to run: the requested ones and, with ``specextend``, its baselines."""
     named = split_names(names)
     beaten = ["plain", "lookup"] if any(name.startswith("specextend") for name in named) else []
     return ",".join(dict.fromkeys([*beaten, *named]))
@@ -136,20 +136,6 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
         experiment.conclude(runs),
         tuple(asdict(run) | {"tokens_per_second": run.tokens_per_second} for run in runs),
     )
-
-
-def concluded_again(report: BenchReport) -> BenchReport:
-    """Return the report with findings computed again from the raw runs.
-
-    Experiments that no longer exist keep their findings. Raises UsageError for runs without output.
-    """
-    sections = []
-    for section in report.sections:
-        if section.name in EXPERIMENTS:
-            runs = [run_from_raw(raw) for raw in section.runs]
-            section = _section(EXPERIMENTS[section.name], runs)
-        sections.append(section)
-    return replace(report, sections=tuple(sections))
 
 
 def warnings(bench: Workbench) -> list[str]:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from specx.bench.report.files import load_bench, write_bench
-from specx.bench.report.live import LiveTable
+from specx.bench.report.files import write_bench
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
-from specx.bench.request import Request
+from specx.bench.request import BenchListener, Request
 from specx.cli.console import make_console, show_cursor
 from specx.cli.interruption import Interruption
 from specx.cli.options import Draft, Model, ProfileName
@@ -53,7 +52,12 @@ def bench(
         typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS})."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help=f"Methods to compare (default: {DEFAULT_METHODS}).")
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Methods to compare, such as plain,lookup; --list shows all. Default: with a "
+            "draft, all except chain and window; without one, plain,lookup.",
+        ),
     ] = None,
     experiment: Annotated[
         str, typer.Option(help="Experiments by name, or all (see --list).")
@@ -85,9 +89,6 @@ def bench(
         bool,
         typer.Option("--json", help="Print the report as JSON; without --out, write no folder."),
     ] = False,
-    again: Annotated[
-        Path | None, typer.Option("--from", help="Rebuild the report from a bench.json.")
-    ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List methods and experiments, then exit.")
     ] = False,
@@ -102,10 +103,6 @@ def bench(
     write = partial(_write, folder=out, json=json, quiet=quiet)
     if list_:
         _print_names()
-    elif again is not None:
-        from specx.bench.session import concluded_again
-
-        write(concluded_again(load_bench(again)))
     else:
         _check_folder(out)
         settings = profile_for(profile, model, draft, own_files)
@@ -161,7 +158,7 @@ def _measure(
     from specx.bench import session  # torch, which takes seconds to import, comes with it
 
     interruption.tidy += [partial(show_cursor, console), remove_unfinished]
-    with LiveTable(console) as live, interruption.raising():
+    with BenchListener(console) as live, interruption.raising():
         report = session.measure(request, live)
     interruption.sentence = lambda: "interrupted while the measurements were written"
     write(report)

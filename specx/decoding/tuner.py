@@ -290,7 +290,7 @@ class Tuner:
     # The choice of trees.
 
     def first_trees(self) -> TreePlan | None:
-        """Return the first trees to use; None: the drafter's own, of fixed shape."""
+        """Return the first trees of a text; None: the drafter's own trees, whose shape is fixed."""
         if self.kind is None:
             return None
         costs = self._costs or self.known.costs.get(self.kind) or Begun().costs(1.0, self.size)

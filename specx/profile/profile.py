@@ -176,7 +176,7 @@ class Profile(Section):
     )
     target: TargetSettings = Field(description="the model whose output is printed")
     draft: DraftSettings | None = Field(
-        description="the model, or EAGLE head, that proposes tokens; null: no model; lookup drafts",
+        description="the model or EAGLE head that proposes tokens; null: none, so lookup drafts",
     )
     tree: Tree = Field(
         default_factory=TreeSettings,

@@ -109,8 +109,8 @@ class Summarizer:
         ``before``: seconds already spent on it (reading, loading). ``prepared``: its prompts, if
         ``make_prompts`` ran in another process, and the seconds that took.
 
-        Raises DocumentError for a document without text, or too long while parts are refused;
-        OutOfMemoryError if its caches do not fit; and errors of ``between_steps``.
+        Raises DocumentError for a document without text or, if parts are refused, longer than the
+        window; OutOfMemoryError if its caches do not fit; and errors of ``between_steps``.
         """
         _reset_peak_memory(self.pair.target.device)
         run, self.partial = DocumentRun(timings=replace(before)), ""

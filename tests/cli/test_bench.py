@@ -73,37 +73,6 @@ def test_documents_of_the_user(bench: Run) -> None:
     assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest"]
 
 
-def test_the_page_can_be_made_again(bench: Run) -> None:
-    bench(*QUICK, "--methods", "plain,tree", "--out", "first")
-    ended = bench("--from", "first/bench.json", "--out", "second")
-    assert ended.code == 0
-    for name in ("bench.md", "bench.json"):
-        assert Path("second", name).read_bytes() == Path("first", name).read_bytes()
-
-
-def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Run) -> None:
-    bench(*QUICK, "--methods", "plain", "--out", "first")
-    report = json.loads(Path("first/bench.json").read_text())
-    report["sections"][0]["name"] = "hybrid"
-    Path("old.json").write_text(json.dumps(report))
-    ended = bench("--from", "old.json", "--json")
-    assert ended.code == 0
-    assert json.loads(ended.out) == report
-
-
-def test_a_page_cannot_be_made_again_without_outputs(bench: Run) -> None:
-    bench(*QUICK, "--methods", "plain", "--out", "first")
-    path = Path("first/bench.json")
-    report = json.loads(path.read_text())
-    for raw in report["sections"][0]["runs"]:
-        del raw["output"]
-    path.write_text(json.dumps(report))
-    ended = bench("--from", str(path), "--out", "second")
-    assert ended.code == 2
-    assert "has no output" in ended.err
-    assert not Path("second").exists()
-
-
 @pytest.mark.parametrize("taken", [0.04, 0.48, None])
 def test_a_headline_beside_other_processes_is_withheld(
     bench: Run, monkeypatch: pytest.MonkeyPatch, taken: float | None
@@ -123,8 +92,6 @@ def test_a_headline_beside_other_processes_is_withheld(
         assert " × end to end" in line
         assert "no headline" not in ended.err
         assert (f"# {report['headline']}", report["withheld"]) == (line, "")
-    again = bench("--from", "specx-bench/bench.json", "--out", "again", "--quiet")
-    assert (again.out, again.err) == (ended.out, "")
 
 
 def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
@@ -195,7 +162,6 @@ def test_names(bench: Run) -> None:
         (("--length", "32k"), "32K tokens and an output of 657 do not fit"),
         (("--repeat", "0"), "greater than or equal to 1"),
         (("--profile", "none-such"), "none-such"),
-        (("--from", "missing.json"), "cannot read missing.json"),
         (("missing.txt",), "missing.txt"),
         (("short.txt", "--length", "4k"), "no document has 4K tokens"),
         (("--out", "short.txt"), "--out short.txt is a file"),

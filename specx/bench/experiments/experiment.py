@@ -1,7 +1,7 @@
 """The record of an experiment, and functions that most experiments share.
 
 Methods run in turn at every length. For each task (a kind of prompt) there is a table with a row
-per group of runs. Older files may contain a control task, too.
+per group of runs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class Experiment:
 
     ``measure``: yields runs; raises UsageError, before any work, if models or documents do not
     allow the experiment. ``describe``: returns the tables of a task's runs, which may be
-    incomplete or read from a JSON file. ``defined``: the definitions of the measured quantities.
+    incomplete. ``defined``: the definitions of the measured quantities.
     ``headline``: returns the page's first line, or the reason for withholding it. A repetition is
     excluded if other processes took more than a tenth of its time. If this would exclude all
     repetitions of a prompt, none of them is excluded.

@@ -110,8 +110,7 @@ def _part(values: Sequence[float], which: int) -> Cell:
 
 def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
     drafted = [run for run in runs if run.method != BASELINE]
-    timed = [run for run in runs if run.decode_s > 0]
-    speeds = {(group.method, group.length): group.ratio() for group in groups_of(timed)}
+    speeds = {(group.method, group.length): group.ratio() for group in groups_of(runs)}
     columns: Columns = {
         "policy": lambda group: group.method,
         **INPUT,
@@ -124,10 +123,7 @@ def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
         "its high": lambda group: _part(_over_everything(group), 2),
         "speedup": lambda group: speeds.get((group.method, group.length)),
     }
-    # Earlier files have untimed runs of all documents, and timed runs of the first.
-    untimed = [run for run in drafted if not run.decode_s]
-    groups = groups_of(untimed or drafted)
-    yield table(f"Policies, {task}", groups, columns, baseline=BASELINE)
+    yield table(f"Policies, {task}", groups_of(drafted), columns, baseline=BASELINE)
 
 
 EXPERIMENT = Experiment(

@@ -1,10 +1,9 @@
 """The files of a benchmark: its tables as Markdown, and its measurements as JSON."""
 
-import json
 from pathlib import Path
 
 from specx.bench.report.markdown import to_page
-from specx.bench.report.report import BenchReport, from_dict
+from specx.bench.report.report import BenchReport
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
 from specx.reports.writers import write_text_atomic
@@ -20,19 +19,3 @@ def write_bench(report: BenchReport, folder: Path) -> None:
         raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from error
     write_text_atomic(folder / JSON, to_json_folded(report.to_dict()) + "\n")
     write_text_atomic(folder / PAGE, to_page(report))
-
-
-def load_bench(path: Path) -> BenchReport:
-    """Read the JSON file of a report. Raises UsageError for any other file."""
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError:
-        raise UsageError(f"cannot read {path}: it is not JSON") from None
-    if not isinstance(plain, dict):
-        raise UsageError(f"cannot read {path}: it is not a report of a benchmark")
-    try:
-        return from_dict(plain)
-    except UsageError as error:
-        raise UsageError(f"cannot read {path}: {error}") from None

@@ -38,11 +38,11 @@ def to_page(report: BenchReport) -> str:
 
 def _tables(section: ReportSection) -> Iterator[str]:
     for one in section.findings.tables:
-        yield from _table(one)
+        yield from table_lines(one)
     yield from map(plain, section.findings.sentences)
 
 
-def _table(one: Table) -> Iterator[str]:
+def table_lines(one: Table) -> Iterator[str]:
     title = f"**{plain(one.title)}.**"
     if one.baseline is not None:
         title += f" Ratios are relative to {plain(one.baseline)}."

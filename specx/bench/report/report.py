@@ -1,13 +1,10 @@
 """The report of a benchmark: what was measured, on which machine, and the findings. No torch."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from specx.errors import UsageError
 from specx.reports.figures import facts
 
 SCHEMA = "specx.bench/1"
@@ -99,22 +96,6 @@ class BenchReport:
         lead = {"headline": self.headline, "withheld": self.withheld}
         plain: dict[str, Any] = _without_nan({"schema": SCHEMA, **lead, **asdict(self)})
         return plain
-
-
-_READER = TypeAdapter(BenchReport)
-
-
-def from_dict(plain: Mapping[str, Any]) -> BenchReport:
-    """Read what ``to_dict`` returned, or its JSON. Raises UsageError for anything else."""
-    if plain.get("schema") != SCHEMA:
-        raise UsageError(f"this is not a report of a benchmark: its schema is not {SCHEMA}")
-    try:
-        return _READER.validate_python(plain)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        message = f"this report of a benchmark is damaged: {place}: {first['msg']}"
-        raise UsageError(message) from None
 
 
 def _without_nan(value: Any) -> Any:

@@ -57,7 +57,7 @@ def has_parts(config: Mapping[str, Any]) -> bool:
 
 
 def why_refused(config: Mapping[str, Any]) -> str:
-    """Return the predicate of a sentence about a model that belongs to no family."""
+    """Return why a model without a family is refused: the words after its name in a message."""
     kind = config.get("model_type")
     if not isinstance(kind, str):
         return "has a config.json without a model_type; choose another model."

@@ -78,6 +78,4 @@ def test_a_machine_at_its_best() -> None:
     best = measure_ceilings(torch.device("cpu"))
     assert 1e8 < best.bandwidth < 1e13
     assert 1e8 < best.matmul < 1e14
-    assert 0 < best.call < 1e-2
-    assert best.threads >= 0
     assert torch.get_num_threads() == threads

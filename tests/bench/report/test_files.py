@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from specx.bench.report.files import load_bench, write_bench
+from specx.bench.report.files import write_bench
 from specx.bench.report.markdown import to_tables
-from specx.bench.report.report import Findings, from_dict
+from specx.bench.report.report import Findings
 from specx.errors import UsageError
 from tests.bench.report.examples import HOSTILE, make_bench
-
-MEASURED = sorted((Path(__file__).parents[3] / "docs/measurements/bench").glob("*.json"))
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +41,9 @@ def test_how_it_was_measured(folder: Path) -> None:
     assert "<script>" not in page
 
 
-def test_written_again_from_the_json(folder: Path, tmp_path: Path) -> None:
-    report = load_bench(folder / "bench.json")
-    assert report == make_bench()
-    write_bench(report, tmp_path)
-    for name in names(folder):
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-
-
 def test_interrupted_at_once(tmp_path: Path) -> None:
     write_bench(make_bench(interrupted=True), tmp_path)
     assert names(tmp_path) == {"bench.md", "bench.json"}
-    assert load_bench(tmp_path / "bench.json").interrupted
 
 
 def test_raw_runs_are_in_the_json_a_list_in_a_line(folder: Path) -> None:
@@ -104,52 +93,6 @@ def test_a_reason_stands_where_a_headline_would(tmp_path: Path) -> None:
     text = (tmp_path / "bench.md").read_text(encoding="utf-8")
     assert text.count("No headline: ") == 1
     assert "<script>" not in text
-
-
-# ---------------------------------------------------------------- what goes wrong
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\xff", "is not JSON"),
-        (b"{", "is not JSON"),
-        (b"[]", "is not a report of a benchmark"),
-        (b"{}", "its schema is not specx.bench/1"),
-        (b'{"schema": "specx.bench/1"}', "is damaged"),
-    ],
-)
-def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "x.json"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=message):
-        load_bench(path)
-
-
-def test_a_damaged_section_is_refused_with_its_place() -> None:
-    plain = make_bench().to_dict()
-    del plain["sections"][0]["findings"]["tables"][0]["rows"]
-    with pytest.raises(UsageError, match=r"damaged: sections\.0\.findings\.tables\.0\.rows: "):
-        from_dict(plain)
-
-
-@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
-def test_measurements_of_earlier_versions_are_read(path: Path) -> None:
-    plain = json.loads(path.read_text(encoding="utf-8"))
-    again = from_dict(plain).to_dict()
-    headlines = []
-    for section in plain["sections"]:
-        section["findings"].pop("figures", None)  # of earlier versions
-        section["findings"].setdefault("headline", "")
-        section["findings"].setdefault("withheld", "")
-        headlines.append(section["findings"]["headline"])
-    told = {"headline": next(filter(None, headlines), ""), "withheld": ""}
-    assert again == told | plain
-
-
-def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
-        load_bench(tmp_path / "x.json")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
