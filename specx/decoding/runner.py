@@ -112,8 +112,9 @@ class SharedPart(Generic[T]):
 class GraphRunner(Runner):
     """Records each stage as a CUDA graph, and replays it afterwards.
 
-    Recording takes as long as an eager run, which is several times as long as a replay. A stage may
-    do nothing special at first use except loading kernels, which can be recorded.
+    Recording takes as long as an eager run, which is several times as long as a replay. The
+    first use of a stage may load kernels, which can be recorded, but must not do anything else that
+    later uses do not.
     """
 
     records: ClassVar[bool] = True

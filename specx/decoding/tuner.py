@@ -183,11 +183,11 @@ class Tuner:
             self.times.at_start = self.times.plain_seconds
 
     def decide(self) -> Decision:
-        """Decide after the recorded steps; None: continue.
+        """Decide how to go on after the steps recorded so far; None: as before.
 
-        Once plain tokens are timed, the decision is to measure the costs or to begin drafting.
-        Later it is to grow other trees, which are in use once ``use`` is called, or to decode
-        plainly to the end.
+        The first decision, once plain tokens are timed, is to measure the costs or to begin
+        drafting. Later decisions are to grow other trees, which are in use once ``use`` is called,
+        or to decode plainly to the end.
         """
         if not self._drafts:
             return None if self.needs_plain else self._begin()
