@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specx.bench.scaled_weights import shape_of
-from specx.bench.shapes import Shape
 from specx.cli.recommend import PACKED, PUBLISHED, kind_of
+from specx.models.decoder_files import parameters
 from specx.models.families import read_architecture
+from specx.models.families.family import Architecture
 from specx.profile import Profile, load_profile
 
 LENGTHS = (8192, 16384, 32768)
@@ -62,15 +62,15 @@ def needed(profile: Profile, length: int) -> int:
     rows = {"target": length, "draft": length + cache.chunk * cache.top_k}
     number = BYTES[profile.target.dtype]  # bytes of one in a KV cache
     return sum(
-        weights + number * rows[role] * _cache_width(shape)
-        for role, shape, weights in _models(profile)
+        weights + number * rows[role] * _cache_width(found)
+        for role, found, weights in _models(profile)
     )
 
 
 def _cells(profile: Profile, lengths: Sequence[int], memory: int) -> Iterator[str]:
     yield f"`{profile.name}`"
     window = _config(profile.target.model)["max_position_embeddings"]
-    yield " + ".join(_count(shape.parameters()) for _, shape, _ in _models(profile))
+    yield " + ".join(_count(_parameters(found)) for _, found, _ in _models(profile))
     yield _gigabytes(sum(weights for _, _, weights in _models(profile)))
     for length in lengths:
         if length > window:  # a longer document is summarized in parts
@@ -81,18 +81,19 @@ def _cells(profile: Profile, lengths: Sequence[int], memory: int) -> Iterator[st
             yield _gigabytes(bytes_needed) + (", too much" if too_much else "")
 
 
-def _models(profile: Profile) -> Iterator[tuple[str, Shape, int]]:
-    """Yield role, shape and bytes of the weights of target and draft."""
+def _models(profile: Profile) -> Iterator[tuple[str, Architecture, int]]:
+    """Yield role, architecture and bytes of the weights of target and draft."""
     for role, settings in (("target", profile.target), ("draft", profile.draft)):
         if settings is None:
             continue
-        shape = _shape(settings.model)
+        found = read_architecture(_config(settings.model), settings.model)
         size = PACKED.get(kind_of(settings.model), BYTES[profile.target.dtype])
-        yield role, shape, int(size * shape.parameters())
+        yield role, found, int(size * _parameters(found))
 
 
-def _shape(model: str) -> Shape:
-    return shape_of(read_architecture(_config(model), model).spec, model)
+def _parameters(found: Architecture) -> int:
+    norms = found.spec.hidden * (2 * len(found.spec.layers) + 1)
+    return parameters(found.spec, found.weights) + norms
 
 
 def _config(model: str) -> dict[str, Any]:
@@ -103,9 +104,10 @@ def _config(model: str) -> dict[str, Any]:
     return config
 
 
-def _cache_width(shape: Shape) -> int:
+def _cache_width(found: Architecture) -> int:
     """Return how many numbers a token takes in the KV cache: keys and values of all layers."""
-    return 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim
+    layers = [layer.attention for layer in found.spec.layers]
+    return sum(2 * each.kv_heads * each.head_dim for each in layers)
 
 
 def _length(tokens: int) -> str:

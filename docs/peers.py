@@ -30,13 +30,12 @@ WARM = 64  # tokens that both read before anything is timed
 def write_gguf(path: Path) -> None:
     """Write the embedded target in float32, without a vocabulary: it is given token ids."""
     import gguf
+    from transformers import AutoModelForCausalLM
 
-    from specx.bench.methods.stock import stock_model
-    from specx.models.load import load_model
-    from specx.models.loaded import ModelSpec
+    from specx.models.source import locate
 
-    spec = ModelSpec("embedded:target", None, "float32")
-    model = stock_model(load_model(spec, "cpu", "target"))
+    folder = locate("embedded:target", None, "target").folder
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     config, state = model.config, model.state_dict()
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(config.max_position_embeddings)

@@ -109,7 +109,9 @@ def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[
     """Yield specx's figures; ``floor_s``: of a plain token, by the bandwidth of this moment."""
     import torch
 
-    from specx.bench.floors import cache_bytes, read_bytes
+    from specx.decoding.footprint import Footprint
+    from specx.models.loaded import ModelSpec
+    from specx.models.model_files import open_model
     from specx.ops.ceilings import reader
     from specx.runs.pair import load_pair
 
@@ -122,11 +124,14 @@ def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[
     for method in ("plain", "lookup"):
         row = peers.written(pair, profile, method, ids, side)
         rows.append(row | {"load_s": load, "resident": _most_resident()})
-    keys = cache_bytes(pair.target, len(ids) + len(rows[-1]["tokens"]) // 2)
+    spec = ModelSpec(profile.target.model, kv_cache_dtype=cache_dtype)
+    middle = len(ids) + len(rows[-1]["tokens"]) // 2
+    found = Footprint.of(open_model(spec, "cpu", "target"), middle)
+    assert found is not None
     read = reader()  # last, for it takes memory
     bandwidth = median([read() for _ in range(8)][3:])
     for row in rows:
-        yield row | {"floor_s": (read_bytes(pair.target) + keys) / bandwidth}
+        yield row | {"floor_s": found.read / bandwidth}
 
 
 def _profile(path: str, cache_dtype: str) -> Any:

@@ -50,15 +50,16 @@ def prepare(large: Path, small: Path | None, reports: Path, folder: Path) -> Non
 
     from specx.models.loaded import ModelSpec
     from specx.models.model_files import open_model
-    from specx.models.reference import load_own_class
-    from specx.models.source import locate
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.models.gguf.as_transformers import load_own_class
 
     files = open_model(ModelSpec(str(large)), "cpu", "target")
     ends = list(files.generation_config.ends or [files.tokenizer.eos_token_id])
     for name, file in (("large", large), ("small", small)):
         if file is None:
             continue
-        model = load_own_class(locate(str(file), None, "target"), torch.bfloat16)
+        model = load_own_class(file, torch.bfloat16)
         model.config.architectures = [type(model).__name__]
         model.save_pretrained(folder / name, max_shard_size="100GB")
         text = json.dumps({"eos_token_id": ends})

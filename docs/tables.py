@@ -1,17 +1,19 @@
-"""Print what ``specx bench`` found, as Markdown, from the raw files of ``measurements/bench``.
+"""Print the tables in raw files of ``measurements/bench`` as Markdown.
 
-``python docs/tables.py docs/measurements/bench/h200-ablation.json …``. Unlike ``specx bench
---from``, which concludes everything again from the outputs, it prints the tables as they were
-saved, so it also serves the files of GovReport, which have hashes in the place of their outputs.
+``python docs/tables.py docs/measurements/bench/h200-ablation.json …``
 """
 
+import json
 import sys
 from pathlib import Path
 
-from specx.bench.report.files import load_bench
-from specx.bench.report.markdown import to_tables
+from specx.bench.report.markdown import table_lines
+from specx.bench.report.report import Table
 
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
-        report = load_bench(path)
-        print(f"# {path.stem}\n\n`{report.command}`, {report.date[:10]}\n\n{to_tables(report)}")
+        report = json.loads(path.read_text(encoding="utf-8"))
+        print(f"# {path.stem}\n\n`{report['command']}`, {report['date'][:10]}\n")
+        for section in report["sections"]:
+            for raw in section["findings"]["tables"]:
+                print("\n\n".join(table_lines(Table(**raw))) + "\n")

@@ -143,8 +143,8 @@ def error_of(name: str, error: Exception) -> SpecxError:
     traceback.clear_frames(error.__traceback__)
     if is_out_of_memory(error):
         return OutOfMemoryError(
-            f"{name} needs more memory than there is; choose a smaller profile or pages "
-            "with --pages"
+            f"{name} needs more memory than is free; choose a smaller model, or fewer pages with "
+            "--pages"
         )
     return SpecxError(
         f"{name} failed with an unexpected {in_one_line(error)}; `specx --debug …` with this "

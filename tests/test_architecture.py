@@ -35,7 +35,6 @@ ROOMS: dict[str, set[str]] = {
 # Imports inside functions outside cli/, whose commands are imported when they run. Each has its
 # reason: an optional package, or one that is slow to import or must be configured first.
 LATE_IMPORTS = {
-    "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"logging", "specx.documents.confinement"},
     "documents/web_page.py": {"selectolax.lexbor"},
     "documents/markdown_blocks.py": {"markdown_it"},
@@ -55,16 +54,8 @@ LATE_IMPORTS = {
     "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
     "ops/torch/cpu_layer.py": {"specx.ops.native.mixture", "specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
-    "models/tokenizer_files.py": {  # for what only that can read
-        "transformers",
-        "specx.models.seam_config",
-    },
-    "runs/lossless.py": {"specx.models.reference"},  # brings transformers
+    "models/tokenizer_files.py": {"transformers", "transformers.utils"},  # what only that can read
     "runs/text.py": {"specx.prompts.digest"},  # compiles many patterns
-    "models/load.py": {  # bring transformers
-        "specx.models.seam",
-        "specx.models.seam_config",
-    },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/weight_files.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
@@ -81,7 +72,6 @@ OPTIONAL_OR_SLOW = {
     "llvmlite",
     "logging",
     "markdown_it",
-    "matplotlib",
     "pypdf",
     "pypdfium2",
     "selectolax",
@@ -98,9 +88,6 @@ OWN = {
     "specx.models",
     "specx.models.gguf.checkpoint",
     "specx.ops.native.unpacking",
-    "specx.models.seam",
-    "specx.models.seam_config",
-    "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",
     "specx.ops.triton.kernel",

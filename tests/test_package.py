@@ -124,13 +124,6 @@ def test_what_reads_office_files_and_web_pages_is_no_extra() -> None:
     assert {"pypandoc-binary", "selectolax"} <= {name_of(e) for e in PROJECT["dependencies"]}
 
 
-def test_a_plain_install_draws_no_pictures_and_developers_do() -> None:
-    of_bench = {name_of(each) for each in EXTRAS["bench"]}
-    assert of_bench == {"matplotlib"}
-    assert not of_bench & {name_of(each) for each in PROJECT["dependencies"]}
-    assert set(EXTRAS["bench"]) <= set(EXTRAS["dev"])
-
-
 def test_the_wheel_has_the_package_without_how_its_models_were_made() -> None:
     """As the builder itself lists its files."""
     builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
@@ -141,7 +134,7 @@ def test_the_wheel_has_the_package_without_how_its_models_were_made() -> None:
     assert not [name for name in files if "training" in name or name.startswith("tests")]
 
 
-@pytest.mark.parametrize("extra", ["bench", "ocr", "ray"])
+@pytest.mark.parametrize("extra", ["ocr", "ray"])
 def test_the_page_of_extras_has_their_packages(extra: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     packages = " ".join(map(shlex.quote, EXTRAS[extra]))

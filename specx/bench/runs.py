@@ -1,9 +1,9 @@
 """One run of a method on a case: its output and its cost."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,13 +28,11 @@ PREFILLS = ("target_prefill", "draft_prefill")
 class Measurement:
     """A raw measurement, as in the JSON of a report.
 
-    ``output``: token ids, of which prefill decided the first ``prefilled``; ``decode_s``: seconds
-    from the last token of prefill to the last token; ``prefill_s``: seconds of prefill by model,
-    without tokens that another run had read; ``parts_ms``: medians of the parts of a step;
-    ``total_s``: seconds of each part, as in ``Timings``; ``facts``: values added by an experiment;
-    ``read_s``: seconds for reading the part of the prompt that methods share; ``taken``: share of
-    the repetition's time that other processes took. ``read_s`` and ``taken`` are None in older
-    files.
+    ``output``: token ids, of which prefill decided the first; ``decode_s``: seconds from the first
+    token to the last; ``prefill_s``: seconds of prefill by model, without tokens that another run
+    had read; ``parts_ms``: medians of the parts of a step; ``total_s``: seconds of each part, as in
+    ``Timings``; ``read_s``: seconds for reading the part of the prompt that methods share;
+    ``taken``: share of the repetition's time that other processes took, None if unknown.
     """
 
     method: str
@@ -52,8 +50,6 @@ class Measurement:
     steps: int = 0
     parts_ms: dict[str, float] = field(default_factory=dict)
     total_s: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    prefilled: int = 1
     read_s: float | None = None
     taken: float | None = None
 
@@ -74,7 +70,7 @@ class Measurement:
     @property
     def tokens_per_second(self) -> float:
         """Return the speed of decoding, without the tokens of prefill; 0 if there are no others."""
-        return (len(self.output) - self.prefilled) / self.decode_s if self.decode_s > 0 else 0.0
+        return (len(self.output) - 1) / self.decode_s if self.decode_s > 0 else 0.0
 
     @property
     def end_to_end(self) -> float:
@@ -83,17 +79,6 @@ class Measurement:
             return 0.0
         seconds = self.read_s + sum(self.prefill_s.values()) + self.decode_s
         return len(self.output) / seconds if seconds > 0 else 0.0
-
-
-def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
-    """Read a run from its JSON object. Raises UsageError if it has no output."""
-    if "output" not in raw:
-        raise UsageError(
-            "a run in the report has no output, so its results cannot be computed; run the "
-            "benchmark again"
-        )
-    names = [field.name for field in fields(Measurement) if field.name in raw]
-    return Measurement(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 
 
 @dataclass(frozen=True)
@@ -126,24 +111,6 @@ class Setting:
         if self.read is not None and self._shares:
             target.cache.restore(self.read)
         return target
-
-
-class BenchMethod(Protocol):
-    """A way to write the target's output."""
-
-    @property
-    def name(self) -> str:
-        """The name in ``--methods``."""
-
-    @property
-    def about(self) -> str:
-        """One line for tables and for ``--help``."""
-
-    def check(self, profile: Profile) -> None:
-        """Raise UsageError if the profile cannot run this method."""
-
-    def run(self, setting: Setting, case: Case) -> Measurement:
-        """Write the output of ``case``."""
 
 
 def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, make_cases, prompt_kind
+from specx.bench.methods.engine import Engine
 from specx.bench.request import BenchListener
-from specx.bench.runs import BenchMethod, Measurement, Setting, read_beginning
+from specx.bench.runs import Measurement, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
@@ -32,7 +33,7 @@ class Workbench:
     profile: Profile
     documents: tuple[Document, ...]
     lengths: tuple[int, ...]
-    methods: tuple[BenchMethod, ...]
+    methods: tuple[Engine, ...]
     repeats: int = 1
     most: int = 2
     shared: bool = True
@@ -79,7 +80,7 @@ class Workbench:
     def alternate(
         self,
         cases: Sequence[Case],
-        methods: Sequence[BenchMethod] | None = None,
+        methods: Sequence[Engine] | None = None,
         *,
         warm_up: bool = True,
     ) -> Iterator[Measurement]:
@@ -104,7 +105,7 @@ class Workbench:
                 yield from self._repetition(replace(setting, repeat=repeat), case, methods)
 
     def _repetition(
-        self, setting: Setting, case: Case, methods: Sequence[BenchMethod]
+        self, setting: Setting, case: Case, methods: Sequence[Engine]
     ) -> Iterator[Measurement]:
         """Run every method once; also yield the runs of an interrupted repetition."""
         runs: list[Measurement] = []
@@ -117,7 +118,7 @@ class Workbench:
             taken = self.taken()
             yield from (replace(run, taken=taken) for run in runs)
 
-    def warm_up(self, methods: Sequence[BenchMethod], setting: Setting, case: Case) -> None:
+    def warm_up(self, methods: Sequence[Engine], setting: Setting, case: Case) -> None:
         """Run methods without recording."""
         tokens = WARM_UP_TOKENS[setting.pair.target.device.type]
         setting = replace(setting, profile=with_output(setting.profile, tokens))

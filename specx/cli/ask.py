@@ -48,7 +48,13 @@ def ask(
     model: common.Model = None,
     draft: common.Draft = None,
     method: Annotated[
-        Method | None, option("Model", "Default: specextend with a draft, else lookup.")
+        Method | None,
+        option(
+            common.MODEL,
+            "plain, tree, streaming, specextend, lookup or specextend+lookup. Default: specextend "
+            "with a draft, else lookup.",
+            metavar="METHOD",
+        ),
     ] = None,
     set_: common.SetKey = None,
     device: common.Device = "auto",

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from specx.bench.report.figures import can_draw
-from specx.bench.report.files import load_bench, write_bench
-from specx.bench.report.live import LiveTable
+from specx.bench.report.files import write_bench
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
-from specx.bench.request import Request
+from specx.bench.request import BenchListener, Request
 from specx.cli.console import make_console, show_cursor
 from specx.cli.interruption import Interruption
 from specx.cli.options import Draft, Model, ProfileName
@@ -35,14 +33,11 @@ if TYPE_CHECKING:
     from specx.cli.main import RootOptions
 
 DEFAULT_FOLDER = Path("specx-bench")
-DEFAULT_METHODS = "plain,lookup,prompt-lookup,tree,streaming,specextend,specextend+lookup"
+DEFAULT_METHODS = "plain,lookup,tree,streaming,specextend,specextend+lookup"
 QUICK_METHODS = "plain,lookup,specextend,specextend+lookup"
 DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
 HEADLINED = "speedup"  # the experiment whose result is a line, which --quick repeats until it holds
 QUICK_TOKENS, HEADLINED_TOKENS = 96, 256
-WITHOUT_PICTURES = (
-    "the page has no figures; they need the package matplotlib: `pip install 'matplotlib>=3.10'`"
-)
 REPEATS, HEADLINED_REPEATS, HEADLINED_S = 3, 9, 15.0
 
 
@@ -57,7 +52,12 @@ def bench(
         typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS})."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help=f"Methods to compare (default: {DEFAULT_METHODS}).")
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Methods to compare, such as plain,lookup; --list shows all. Default: with a "
+            "draft, all except chain and window; without one, plain,lookup.",
+        ),
     ] = None,
     experiment: Annotated[
         str, typer.Option(help="Experiments by name, or all (see --list).")
@@ -81,17 +81,6 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            help="Enlarge the built-in models of the profile mini to the size of this model: "
-            "llama-3.1-8b, llama-3.1-70b or vicuna-7b."
-        ),
-    ] = None,
-    scale_draft: Annotated[
-        str | None,
-        typer.Option(help="Size of the scaled draft: 68m, 160m or 1b."),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help=f"Output folder (default: {DEFAULT_FOLDER})."),
@@ -100,9 +89,6 @@ def bench(
         bool,
         typer.Option("--json", help="Print the report as JSON; without --out, write no folder."),
     ] = False,
-    again: Annotated[
-        Path | None, typer.Option("--from", help="Rebuild the report from a bench.json.")
-    ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List methods and experiments, then exit.")
     ] = False,
@@ -113,14 +99,10 @@ def bench(
         bool, typer.Option("--quiet", "-q", help="Print only errors on stderr.")
     ] = False,
 ) -> None:
-    """Measure methods side by side: tables to stdout, a page with figures to a folder."""
+    """Measure methods side by side. Print tables; write them and all measurements to a folder."""
     write = partial(_write, folder=out, json=json, quiet=quiet)
     if list_:
         _print_names()
-    elif again is not None:
-        from specx.bench.session import concluded_again
-
-        write(concluded_again(load_bench(again)))
     else:
         _check_folder(out)
         settings = profile_for(profile, model, draft, own_files)
@@ -141,8 +123,6 @@ def bench(
             tokens=tokens or (short if quick else None),
             seed=seed,
             device=device,
-            scale=scale,
-            scale_draft=scale_draft,
             enough_s=HEADLINED_S if quick and repeat is None else inf,
         )
         options: RootOptions = context.obj
@@ -156,15 +136,12 @@ def _check_folder(folder: Path | None) -> None:
 
 
 def _write(report: BenchReport, *, folder: Path | None, json: bool, quiet: bool) -> None:
-    """Write a report to stdout. Write its page to a folder, too, unless only JSON is requested."""
+    """Write a report to stdout and, unless only JSON is requested, to a folder."""
     folder = folder or (None if json else DEFAULT_FOLDER)
     console = make_console(quiet=quiet)
     if folder is not None:
         write_bench(report, folder)
-        page = folder / "bench.html"
-        console.print(f"specx: the page is {page}", soft_wrap=True)
-        if not can_draw():
-            console.print(f"specx: {WITHOUT_PICTURES}", soft_wrap=True)
+        console.print(f"specx: tables and measurements are in {folder}", soft_wrap=True)
     if report.withheld:
         reason = report.withheld[:1].lower() + report.withheld[1:]
         console.print(f"specx: {reason}", soft_wrap=True)
@@ -181,7 +158,7 @@ def _measure(
     from specx.bench import session  # torch, which takes seconds to import, comes with it
 
     interruption.tidy += [partial(show_cursor, console), remove_unfinished]
-    with LiveTable(console) as live, interruption.raising():
+    with BenchListener(console) as live, interruption.raising():
         report = session.measure(request, live)
     interruption.sentence = lambda: "interrupted while the measurements were written"
     write(report)
@@ -203,7 +180,7 @@ def _read(names: list[str]) -> list[Document]:
 def _methods_of(profile: Profile, *, quick: bool) -> str:
     """Return the names of the methods compared by default, separated by commas."""
     if profile.draft is None:
-        return "plain,lookup" if quick else "plain,lookup,prompt-lookup"
+        return "plain,lookup"
     return QUICK_METHODS if quick else DEFAULT_METHODS
 
 

@@ -46,8 +46,8 @@ def extract(
     Part: title, copyright, contents, index, references or
     acknowledgements. The body has no such label.
 
-    Position, in documents without pages: lines, a time, a share of the
-    text, or a paragraph number such as ¶12.
+    Position, only in documents without pages: line numbers, a time, a
+    percentage of the text, or a paragraph number such as ¶12.
 
     Furniture (running headers, footers, page numbers, navigation) is not
     summarized.

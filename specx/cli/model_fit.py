@@ -56,7 +56,7 @@ def footprint(model: str, device: Any, tokens: int) -> tuple[Any, Any]:
     """Open a model, or a profile's target, and return its files and its footprint.
 
     The footprint is for a text of ``tokens`` tokens, or for a full window if that is shorter.
-    Raises ModelError as ``open_model`` does, and for a model that runs on transformers' modules.
+    Raises ModelError as ``open_model`` does, and for a config without a number format.
     """
     from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import window_of
@@ -72,36 +72,13 @@ def footprint(model: str, device: Any, tokens: int) -> tuple[Any, Any]:
     )  # fmt: skip
     files = open_model(spec, device, "target")
     check_config(files)
-    found = Footprint.of(files, min(tokens, window_of(files))) if files.runs_natively else None
+    found = Footprint.of(files, min(tokens, window_of(files)))
     if found is None:
-        raise _told_by_transformers(files)
+        raise ModelError(
+            f"{files.source.label} states no number format (dtype) in its config.json, so its "
+            "memory cannot be estimated; a profile can set a dtype."
+        )
     return files, found
-
-
-def _told_by_transformers(files: Any) -> ModelError:
-    """Return why transformers cannot run a model or, if it can, that its memory use is unknown."""
-    from specx.models.families import read_architecture
-    from specx.models.seam import judge
-
-    own = None
-    if files.runs_natively:
-        try:
-            read_architecture(files.raw, files.source.label)
-        except ModelError as refusal:
-            own = refusal
-        else:
-            return ModelError(
-                f"{files.source.label} states no number format (dtype) in its config.json, so its "
-                "memory cannot be estimated; a profile can set a dtype."
-            )
-    try:
-        judge(files, None)
-    except ModelError as refusal:
-        return own or refusal
-    return ModelError(
-        f"{files.source.label} runs on transformers' modules, which specx does not speed up; "
-        "their memory cannot be estimated before loading."
-    )
 
 
 def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str, Any]:

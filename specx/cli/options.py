@@ -11,7 +11,7 @@ from specx.errors import ProfileError, UsageError
 from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
 
 # Groups of a help page.
-MODEL, SUMMARY, OUTPUT = "Model", "Summary", "Output"
+MODEL, SUMMARY, OUTPUT = "Model", "Generated text", "Output"
 INPUT, MANY, CHECKS = "Input", "Many documents", "Checks"
 
 

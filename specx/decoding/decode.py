@@ -102,13 +102,12 @@ def decode(
 
     ``stopwatch``: receives the time of every part of every step. ``stop``: may end the text early.
     ``sources``: the prompt's passages; Finished reports each token's attention to them. ``shared``:
-    how many tokens at the start of the prompt other prompts share. These tokens are read in chunks
-    of their own, so later results are bit-identical whether the tokens are read or cached.
-    ``pool``: provides the caches and recorded stages of the previous document, and takes this
-    document's. A text with the same ``shared`` tokens and the same next token need not read them
-    again. ``make_drafter``: makes the drafter from the maximum length of prompt and output
-    together. The drafter is used for this document alone and does not change the models. None: the
-    drafter of the method in ``settings``. ``make_target``: takes the arguments of ``Target``.
+    the number of tokens at the start of the prompt that other prompts share. They are read in
+    chunks of their own, so the output is bit-identical whether they are read or cached. ``pool``:
+    lends the caches and recorded stages of the previous document, and keeps those of this one.
+    ``make_drafter``: makes a drafter for this document, given the maximum number of tokens of
+    prompt and output together; None: the drafter of the method in ``settings``. ``make_target``:
+    takes the arguments of ``Target``.
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with at
     most one FellBack among them, and Finished at the end. No state outlives the iterator: two
@@ -180,7 +179,6 @@ def _make_workspace(
         runner=runner_for(
             device,
             graphs=settings.graphs and not pair.target.is_streamed,  # which copies layers meanwhile
-            runs_natively=pair.runs_natively,
         ),
         end=TextEnd.on(device),
     )

@@ -116,7 +116,7 @@ class Drafter(ABC):
         """Clear the drafter for another text; return False if that is impossible.
 
         The first ``kept`` tokens of both texts are equal and need not be read again. Tensors keep
-        their addresses, so recorded stages stay valid, except for ``retrieve``.
+        their addresses, so recorded stages stay valid; only ``retrieve`` is recorded again.
         """
         return False
 

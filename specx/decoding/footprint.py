@@ -77,8 +77,6 @@ class Footprint:
         written takes no room. Raises UsageError for an unsupported number format of keys and
         values.
         """
-        if not files.runs_natively:
-            return None
         try:
             architecture = read_architecture(files.raw, files.source.label, tokens)
         except ModelError:

@@ -120,11 +120,6 @@ class Pair:
         by_layer = isinstance(self.draft, LoadedHead) and self.target.device.type == "cpu"
         return self.target.row_invariant and not by_layer
 
-    @property
-    def runs_natively(self) -> bool:
-        """True if specx computes all models, and transformers none."""
-        return self.target.runs_natively and (self.draft is None or self.draft.runs_natively)
-
 
 def _turn_alike(one: LoadedModel | None, other: LoadedModel | None) -> bool:
     specs = [None if each is None else each.decoder_spec for each in (one, other)]

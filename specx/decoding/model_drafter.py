@@ -60,10 +60,11 @@ class DraftPlan:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The part of a drafter that depends on the shape of its trees; recorded stages use it.
+    """The buffers of a drafter for trees of one shape. Recorded stages keep their addresses.
 
-    ``pending`` int64 [n]: its first ``count`` (int64 [1]) elements are the tokens that the draft
-    has not read yet; ``chain_mask``: the mask for reading ``pending`` as a chain.
+    ``pending`` int64 [n]: tokens that the draft has not read yet, followed by padding. ``count``
+    int64 [1]: the number of these tokens. ``chain_mask``: the mask for reading ``pending`` as a
+    chain.
     """
 
     grower: TreeGrower

@@ -73,7 +73,6 @@ class Runner:
 class _Recording:
     """One stage: its number of runs, its CUDA graphs (None until recorded), and its outputs."""
 
-    calls: int = 0
     graphs: "list[torch.cuda.CUDAGraph] | None" = None
     outputs: Any = None
 
@@ -113,13 +112,11 @@ class SharedPart(Generic[T]):
 class GraphRunner(Runner):
     """Records each stage as a CUDA graph, and replays it afterwards.
 
-    Recording takes as long as an eager run, which is several times as long as a replay.
-    ``eager_calls``: the number of eager runs of a stage before it is recorded. 0 suits stages that
-    do nothing special at first use except loading kernels, which can be recorded. transformers'
-    modules may do more at first use.
+    Recording takes as long as an eager run, which is several times as long as a replay. The
+    first use of a stage may load kernels, which can be recorded, but must not do anything else that
+    later uses do not.
     """
 
-    eager_calls: int
     records: ClassVar[bool] = True
     _recordings: defaultdict[Callable[..., object], _Recording] = field(
         default_factory=lambda: defaultdict(_Recording)
@@ -132,10 +129,6 @@ class GraphRunner(Runner):
 
     def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
         recording = self._recordings[stage]
-        recording.calls += 1
-        if recording.calls <= self.eager_calls:
-            self._slow = True
-            return stage(*inputs, **named)
         if recording.graphs is None:
             self._record(recording, stage, *inputs, **named)
         assert recording.graphs is not None
@@ -146,8 +139,6 @@ class GraphRunner(Runner):
 
     def prepare(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
         recording = self._recordings[stage]
-        if recording.calls < self.eager_calls:
-            return None
         if recording.graphs is None:
             self._record(recording, stage, *inputs, **named)
         outputs: T = recording.outputs
@@ -161,14 +152,13 @@ class GraphRunner(Runner):
         self.longest = max(self.longest, time.perf_counter() - began)
 
     def would_record(self, stage: Callable[..., object]) -> bool:
-        recording = self._recordings[stage]
-        return recording.graphs is None and recording.calls >= self.eager_calls
+        return self._recordings[stage].graphs is None
 
     def forget(self, stage: Callable[..., object]) -> None:
         self._recordings.pop(stage, None)
 
     def another(self) -> "GraphRunner":
-        return GraphRunner(self.eager_calls)
+        return GraphRunner()
 
 
 def _record(
@@ -213,12 +203,12 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
+def runner_for(device: torch.device, *, graphs: bool = True) -> Runner:
     """Choose the faster runner for the device. Without ``graphs``, choose ``Runner``.
 
-    On a GPU without Triton, steps wait for the host, so they cannot be recorded. ``runs_natively``:
-    specx computes all models. The device must have been used before.
+    On a GPU without Triton, steps wait for the host, so they cannot be recorded. The device
+    must have been used before.
     """
     if graphs and device.type == "cuda" and HAS_TRITON:
-        return GraphRunner(eager_calls=0 if runs_natively else 1)
+        return GraphRunner()
     return Runner()

@@ -183,11 +183,11 @@ class Tuner:
             self.times.at_start = self.times.plain_seconds
 
     def decide(self) -> Decision:
-        """Decide after the recorded steps; None: continue.
+        """Decide how to go on after the steps recorded so far; None: as before.
 
-        Once plain tokens are timed, the decision is to measure the costs or to begin drafting.
-        Later it is to grow other trees, which are in use once ``use`` is called, or to decode
-        plainly to the end.
+        The first decision, once plain tokens are timed, is to measure the costs or to begin
+        drafting. Later decisions are to grow other trees, which are in use once ``use`` is called,
+        or to decode plainly to the end.
         """
         if not self._drafts:
             return None if self.needs_plain else self._begin()
@@ -290,7 +290,7 @@ class Tuner:
     # The choice of trees.
 
     def first_trees(self) -> TreePlan | None:
-        """Return the first trees to use; None: the drafter's own, of fixed shape."""
+        """Return the first trees of a text; None: the drafter's own trees, whose shape is fixed."""
         if self.kind is None:
             return None
         costs = self._costs or self.known.costs.get(self.kind) or Begun().costs(1.0, self.size)

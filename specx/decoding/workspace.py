@@ -45,9 +45,9 @@ def cache_bytes(pair: Pair, capacity: int) -> int:
 def kind_of(
     pair: Pair, settings: Settings, sources: SourceSettings | None = None
 ) -> tuple[object, ...]:
-    """Return everything except capacity that a document's workspace depends on.
+    """Return a key of all that a document's workspace depends on, except its capacity.
 
-    Documents with equal results may reuse each other's workspace.
+    A workspace may serve any document with the same key.
     """
     kept_queries = (sources.layer, room_for(settings.limit)) if sources else None
     return pair, replace(settings, limit=0, prompt=InstructPrompt()), kept_queries

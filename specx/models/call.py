@@ -1,7 +1,6 @@
 """The record passed through a forward pass to every layer's attention.
 
-It is a ``PrefillCall`` or a ``TreeCall``. transformers' modules get it as one extra keyword
-argument, ``specx_call`` (``seam.py``).
+It is a ``PrefillCall`` or a ``TreeCall``.
 """
 
 from abc import ABC, abstractmethod
@@ -168,18 +167,6 @@ class AttentionCall(ABC):
     mapping: SlotMapping
     recorded: tuple[KeptQueries, ...] = ()
     features: Features | None = None
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **_: Any
-    ) -> Tensor:
-        """Store the new keys and values of a layer, and attend.
-
-        query [1, Hq, T, D]; key, value [1, Hkv, T, D], unrepeated -> [1, T, Hq, D]. Other arguments
-        from transformers are ignored (``seam_trial.py`` checks them).
-        """
-        keys, values = self.mapping.rows_of(layer).unbind()
-        self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
-        return self.attend_stored(layer, query[0], scaling)[None]
 
     @abstractmethod
     def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:

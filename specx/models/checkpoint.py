@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from itertools import accumulate, pairwise
 from pathlib import Path
 from pickle import UnpicklingError
+from types import SimpleNamespace
 from typing import Any, Self
 from zipfile import is_zipfile
 
@@ -25,7 +26,7 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 
 
 class Checkpoint:
-    """Open safetensors files, as a context manager. Tensors are read on request.
+    """Open safetensors or torch files, as a context manager. Tensors are read on request.
 
     Tensors have the names of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks
     [E, N, K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``:
@@ -50,14 +51,19 @@ class Checkpoint:
     def __enter__(self) -> Self:
         with self._opened:
             for file in self._files:
-                try:
-                    opened = self._opened.enter_context(safe_open(file, framework="pt"))
-                except (SafetensorError, OSError, ValueError) as error:
-                    raise unreadable(self.label, error) from error
+                opened = self._open(file)
                 names = opened.keys()
                 self._places |= {text_name(name): (opened, name) for name in names}
             self._opened = self._opened.pop_all()
         return self
+
+    def _open(self, file: Path) -> Any:
+        if file.suffix != ".safetensors":
+            return TorchFile(read_torch_file(file, self.label))
+        try:
+            return self._opened.enter_context(safe_open(file, framework="pt"))
+        except (SafetensorError, OSError, ValueError) as error:
+            raise unreadable(self.label, error) from error
 
     def __exit__(self, *_: object) -> None:
         self._places = {}
@@ -252,6 +258,24 @@ def text_name(name: str) -> str:
         if name.startswith(prefix):
             return own + name.removeprefix(prefix)
     return name
+
+
+class TorchFile:
+    """The tensors of a torch file, with the methods of an open safetensors file."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def keys(self) -> Collection[str]:
+        return self._tensors.keys()
+
+    def get_tensor(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def get_slice(self, name: str) -> SimpleNamespace:
+        tensor = self._tensors[name]
+        form = next((form for form, dtype in _FORMATS.items() if dtype == tensor.dtype), "")
+        return SimpleNamespace(get_shape=lambda: [*tensor.shape], get_dtype=lambda: form)
 
 
 def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:

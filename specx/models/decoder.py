@@ -143,8 +143,6 @@ class Decoder:
     weights of layers to the device, if they are not kept there.
     """
 
-    runs_natively = True
-
     def __init__(
         self,
         weights: DecoderWeights,

@@ -160,8 +160,6 @@ def _layer_shapes(decoder: DecoderSpec, names: WeightMap, index: int) -> dict[st
 class HeadDecoder:
     """The decoder of a head. It keeps no state of a text; its weights must not change."""
 
-    runs_natively = True
-
     def __init__(self, weights: HeadWeights, ops: Ops) -> None:
         self.weights, self.ops = weights, ops
         self.spec, self.decoder_spec = weights.spec, weights.decoder

@@ -9,8 +9,7 @@ import torch
 
 from specx.errors import ModelError, UsageError
 from specx.models.decoder_files import load_decoder, load_gguf, parameters
-from specx.models.families import family_of, read_architecture
-from specx.models.families.text_part import has_parts
+from specx.models.families import read_architecture
 from specx.models.gguf.checkpoint import parts_of
 from specx.models.loaded import LoadedModel, ModelSpec, Role, no_int8
 from specx.models.model_files import (
@@ -29,28 +28,23 @@ def load_model(
     device: str | torch.device,
     role: Role,
     *,
-    positions: int | None = None,
     check: Callable[[ModelFiles], None] | None = None,
 ) -> LoadedModel:
-    """Load a model, and check that specx computes it correctly.
-
-    ``positions``: the number of usable positions, by default the model's window. ``check``: called
-    before weights are searched for.
+    """Load a model; ``check`` is called before weights are searched for.
 
     Raises ModelError (exit 4) for a model that is missing, damaged or not supported,
     OutOfMemoryError (exit 5) if it does not fit, and UsageError (exit 2) for a missing device.
     """
     files = open_model(spec, device, role)
     check_config(files)
-    if spec.offload and (files.device.type == "cpu" or not files.runs_natively):
-        runs = "on a CPU" if files.device.type == "cpu" else "on transformers' modules"
+    if spec.offload and files.device.type == "cpu":
         raise UsageError(
-            f"`target.offload: cpu` needs a GPU, and a model that specx computes itself; "
-            f"{spec.model} runs {runs} here, so remove this setting."
+            f"`target.offload: cpu` needs a GPU; {spec.model} runs on a CPU here, so remove this "
+            "setting."
         )
     if check is not None:
         check(files)
-    model = _own_decoder(files, positions) or _by_transformers(files, positions)
+    model = _loaded(files)
     cache_dtype = spec.cache_dtype(model.dtype, model.device)
     model = replace(model, weights_from=weights_from(files.source))
     return model if cache_dtype == model.dtype else replace(model, cache_dtype=cache_dtype)
@@ -66,63 +60,30 @@ def weights_from(source: ModelSource) -> str:
 
 
 def check_config(files: ModelFiles) -> None:
-    """Refuse a model that specx and transformers cannot run, by its config. Raises ModelError."""
+    """Refuse a model that specx cannot run, by its config alone. Raises ModelError."""
     raw, label = files.raw, files.source.label
-    known = family_of(raw) is not None
-    if not known:
-        from specx.models.seam_config import check_kind
-
-        check_kind(raw, label)
-    elif raw.get("kv_lora_rank"):  # whose heads transformers' modules could not serve
-        read_architecture(raw, label)
-    if files.method is None or files.runs_natively:
-        return
-    if not known:  # then the checkpoint that is not quantized must run
-        from specx.models.seam import judge
-
-        judge(files, None)
-    check_quantized(raw, files.method, files.source.folder, label)
+    read_architecture(raw, label)
+    classes = [str(name) for name in raw.get("architectures") or []]
+    if not all(name.endswith(_GENERATES) for name in classes):
+        raise ModelError(
+            f"{label} is not a causal language model ({classes[0]}); choose another model."
+        )
+    if files.method is not None and files.reading is None:
+        check_quantized(raw, files.method, files.source.folder, label)
 
 
 _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end
 
 
-def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None:
-    """Load our own decoder; None for a model left to transformers."""
+def _loaded(files: ModelFiles) -> LoadedModel:
     raw, label = files.raw, files.source.label
     if files.spec.must_round and files.gguf is None and files.reading is None:
         raise no_int8(label)
-    if files.gguf is not None:  # which transformers could not read as exactly
-        _ = files.tokenizer  # refused, if it cannot be read, before the weights are
-        return load_gguf(files, files.gguf)
-    if not files.runs_natively:
-        return None
-    if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
-        return None
-    try:
-        architecture = read_architecture(raw, label)
-    except ModelError as refusal:
-        if has_parts(raw):
-            raise
-        try:  # it may know what the config means
-            return _by_transformers(files, positions)
-        except ModelError:
-            raise refusal from None
     _ = files.tokenizer  # refused, if it is missing, before gigabytes come down the line
+    if files.gguf is not None:
+        return load_gguf(files, files.gguf)
+    architecture = read_architecture(raw, label)
     spec, stored = architecture.spec, stated_dtype(raw) or torch.float32
     packing = packing_of(files, spec, stored, parameters(spec, architecture.weights))
     source, found = fetch_weights(files, stored, packing)
-    if any(file.suffix != ".safetensors" for file in found):
-        if has_parts(raw):
-            raise ModelError(
-                f"{label} has its weights in torch files, which specx does not read for a "
-                "multimodal model; choose a checkpoint in safetensors."
-            )
-        return None
     return load_decoder(replace(files, source=source), found)
-
-
-def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:
-    from specx.models.seam import load_modules
-
-    return load_modules(files, positions)

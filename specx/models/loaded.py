@@ -28,7 +28,7 @@ class ModelSpec:
 
     ``model``: a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``: a
     branch, tag or commit on the hub; ``dtype``: float32, float16, bfloat16, or auto for the
-    checkpoint's; ``attention``, ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
+    checkpoint's; ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
     profile. For heads with incomplete files: ``head_layers``, the target layers whose inputs the
     head reads, counted from 0; ``norm_output``, the meaning of this key in the head's config.
     """
@@ -36,7 +36,6 @@ class ModelSpec:
     model: str
     revision: str | None = None
     dtype: str = "auto"
-    attention: str = "auto"
     kv_cache_dtype: str = "auto"
     activations: str = "auto"
     offload: str | None = None
@@ -84,9 +83,9 @@ def no_int8(label: str) -> UsageError:
 class LoadedModel:
     """A model ready for the engine, in evaluation mode and without gradients.
 
-    ``decoder_spec``: what its layers compute; of a ``SeamModel``, attention alone. ``vocab_size``:
-    rows of the lm head, including padding. ``window``: the longest input in tokens.
-    ``eos_token_ids``: merged from the generation config, the config and the tokenizer.
+    ``decoder_spec``: what its layers compute. ``vocab_size``: rows of the lm head, including
+    padding. ``window``: the longest input in tokens. ``eos_token_ids``: merged from the generation
+    config, the config and the tokenizer.
 
     ``source``: the user's name of the model; ``weight_bytes``: every tensor once; ``ops``: the
     operations of its device; ``generation_config``: from its own file; ``formats``: a GGUF model's
@@ -125,11 +124,6 @@ class LoadedModel:
         return self.decoder_spec.hidden
 
     @property
-    def runs_natively(self) -> bool:
-        """False for a model that transformers computes (``SeamModel``)."""
-        return getattr(self.model, "runs_natively", False)
-
-    @property
     def row_invariant(self) -> bool:
         """True if a row's logits do not depend on the other rows, to the bit."""
         return getattr(self.model, "row_invariant", False)
@@ -138,15 +132,6 @@ class LoadedModel:
     def is_streamed(self) -> bool:
         """True if weights of layers are in main memory and copied to the GPU for each pass."""
         return getattr(self.model, "stream", None) is not None
-
-    @property
-    def computed_by(self) -> str:
-        """Return, for readers of a report, what computes the model: specx or transformers."""
-        return (
-            "specx"
-            if self.runs_natively
-            else "transformers' modules, which specx does not speed up"
-        )
 
     def for_text(self, tokens: int) -> "LoadedModel":
         """Return the model for a text of at most ``tokens`` tokens, output included.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError, UsageError, reason
-from specx.models.families import family_of, text_config
+from specx.models.families import text_config
 from specx.models.generation_file import GenerationConfig, generation_config_of, read_generation
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.gguf.places import ollama_chats
@@ -20,10 +20,9 @@ from specx.models.quantized import Reading, quantization, reading_of
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weight_files import bytes_to_download, loaded_bytes, weight_files
-from specx.ops.contract import Ops, kept_formats, ops_for
+from specx.ops.contract import kept_formats
 from specx.ops.native import is_limited
 from specx.ops.spec import DecoderSpec
-from specx.ops.torch.flash_packages import UnusableError
 from specx.profile import OLLAMA
 
 ROOM = 0.8  # of a GPU's free memory, for weights in bfloat16: caches need some, too
@@ -46,12 +45,6 @@ class ModelFiles:
     generation_config: GenerationConfig
     gguf: GgufCheckpoint | None = None
     method: str | None = None
-
-    @property
-    def runs_natively(self) -> bool:
-        """True for a model of a known family in supported number formats."""
-        known = family_of(self.raw) is not None
-        return known and (self.method is None or self.reading is not None)
 
     @cached_property
     def reading(self) -> Reading | None:
@@ -176,22 +169,6 @@ def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count:
         if packed.name in kept_in_blocks(files, spec, count * wide.itemsize, rounds=rounds):
             return Packing(wide, (packed.name,), rounds)
     return Packing(stated)
-
-
-def attending_ops(
-    source: str, attention: str, device: torch.device, dtype: torch.dtype, head_dim: int
-) -> Ops:
-    """Return a device's operations for a model; ``attention``: ``target.attention`` of the profile.
-
-    Raises UsageError if a requested package cannot be used.
-    """
-    try:
-        return ops_for(device, attention, dtype, head_dim)
-    except UnusableError as reason:
-        raise UsageError(
-            f"{source} cannot use `attention: {attention}` here: {reason}; choose auto, or see "
-            "what `specx doctor` finds."
-        ) from reason
 
 
 def usable(device: str | torch.device) -> torch.device:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.models.families import family_of, text_config
+from specx.models.families import text_config
 from specx.ops.blocks import FLOAT_4, FP8, BlockFormat, by_name
 
 _VALUES = 32  # of a block in Q4_0, Q5_0 or Q8_0, which hold such matrices exactly
@@ -296,10 +296,9 @@ def check_quantized(raw: Mapping[str, Any], method: str, folder: Path, label: st
     """Raise ModelError for a quantized checkpoint that specx does not read."""
     kind = _format(raw, folder)
     names = {"mlx": "MLX", "modelopt": f"NVIDIA's ModelOpt ({kind})" if kind else "ModelOpt"}
-    of_kind = "" if family_of(raw) else f" for {raw.get('model_type')}"
     raise ModelError(
         f"{label} is quantized with {names.get(method, method)}, which specx does not read in this "
-        f"configuration{of_kind}; choose the checkpoint that is not quantized, or one in GGUF."
+        f"configuration; choose the checkpoint that is not quantized, or one in GGUF."
     )
 
 

@@ -104,9 +104,6 @@ def _embedded_folder(model: str, label: str) -> Path:
     return folder
 
 
-SUPPORTED = "specx reads Llama, Mistral, Qwen, Gemma, Phi, DeepSeek and other decoders"
-
-
 def read_raw(folder: Path, label: str) -> dict[str, Any]:
     """Read config.json unchanged. Raises ModelError if it is missing or damaged."""
     if (folder / "adapter_config.json").is_file():
@@ -136,8 +133,3 @@ def read_object(file: Path, label: str) -> dict[str, Any] | None:
     if not isinstance(raw, dict):
         raise ModelError(f"{label} has a {file.name} that is not a JSON object; download it again.")
     return raw
-
-
-def not_supported(label: str, what: str) -> ModelError:
-    """Return the error for a model with the unsupported property ``what``."""
-    return ModelError(f"{label} {what}, which is not supported; {SUPPORTED}.")

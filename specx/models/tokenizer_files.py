@@ -5,7 +5,8 @@ transformers reads (a ``tokenizer.model``, a ``vocab.json``, files of special to
 settings, classes of other families) are left to it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,12 +50,23 @@ def load_tokenizer(folder: Path, label: str) -> Any:
         ) from error
 
 
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Silence transformers' reports inside the block."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)  # it logs what it then raises
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
 def _by_transformers(folder: Path) -> Any:
     from transformers import AutoTokenizer  # takes a second to import
 
-    from specx.models.seam_config import quiet_transformers
-
-    with quiet_transformers():
+    with _quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
@@ -62,9 +74,7 @@ def _tekken(folder: Path) -> Tokenizer:
     """Return Mistral's tokenizer from its own file, with the template that Mistral has in code."""
     from transformers import PreTrainedTokenizerFast as Backend  # takes a second to import
 
-    from specx.models.seam_config import quiet_transformers
-
-    with quiet_transformers():
+    with _quiet_transformers():
         backend = Backend.from_pretrained(folder, local_files_only=True).backend_tokenizer
     backend.post_processor = TemplateProcessing(
         single=["<s>", "$A"], special_tokens=[("<s>", backend.token_to_id("<s>"))]

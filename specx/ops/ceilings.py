@@ -13,15 +13,12 @@ class Ceilings:
     """The measured peak performance of a device.
 
     ``bandwidth``: bytes/s of a copy, reads and writes together; on a CPU, of reading. ``matmul``:
-    flop/s in bf16; on a CPU, in float32. On a CPU also ``call``: seconds of overhead of an
-    operation from Python, and ``threads``: seconds of overhead of using all threads in an
-    operation. On a GPU also ``link``: bytes/s of copies from locked main memory to the GPU.
+    flop/s in bf16; on a CPU, in float32. On a GPU also ``link``: bytes/s of copies from locked main
+    memory to the GPU.
     """
 
     bandwidth: float
     matmul: float
-    call: float = 0.0
-    threads: float = 0.0
     link: float = 0.0
 
 
@@ -31,25 +28,16 @@ def measure_ceilings(device: torch.device) -> Ceilings:
 
 
 def _of_cpu() -> Ceilings:
-    """Time reading 512 MB, a product of two 2048 x 2048 matrices, and small operations.
-
-    A small operation with all threads is compared with one thread on its share of the data.
-    """
+    """Time reading 512 MB, and a product of two 2048 x 2048 matrices."""
     read = reader()
     bandwidth = statistics.median([read() for _ in range(8)][3:])
     a, b = (torch.randn(2048, 2048) for _ in range(2))
-    product = _median_of_cpu(lambda: a @ b, 5)
-    one, threads = torch.ones(1), torch.get_num_threads()
-    share = torch.ones(_SHARED)
-    shares = torch.ones(threads * _SHARED)
-    call = _median_of_cpu(lambda: one.add_(1), 1000)
-    together = _median_of_cpu(lambda: shares.add_(1), 1000)
-    torch.set_num_threads(1)
-    try:
-        alone = _median_of_cpu(lambda: share.add_(1), 1000)
-    finally:
-        torch.set_num_threads(threads)
-    return Ceilings(bandwidth, 2 * 2048**3 / product, call, max(0.0, together - alone))
+    times = []
+    for _ in range(8):
+        begin = time.perf_counter()
+        a @ b
+        times.append(time.perf_counter() - begin)
+    return Ceilings(bandwidth, 2 * 2048**3 / statistics.median(times[3:]))
 
 
 def reader() -> Callable[[], float]:
@@ -62,18 +50,6 @@ def reader() -> Callable[[], float]:
         return large.nbytes / (time.perf_counter() - begin)
 
     return read
-
-
-_SHARED = 2**16  # numbers for each thread: more than torch leaves to a single one
-
-
-def _median_of_cpu(work: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 3):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[3:])
 
 
 def _of_gpu(device: torch.device) -> Ceilings:

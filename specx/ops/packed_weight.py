@@ -121,7 +121,7 @@ def embedded(ids: Tensor, table: Weight) -> Tensor:
 
 
 def with_rows(weight: Weight, rows: Tensor) -> Weight:
-    """Return a weight with its rows reordered (int64 [N])."""
+    """Return a weight whose row i is row ``rows[i]`` (int64 [N]) of ``weight``."""
     return weight.reordered(rows) if isinstance(weight, PackedWeight) else weight[rows]
 
 

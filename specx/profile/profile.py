@@ -176,7 +176,7 @@ class Profile(Section):
     )
     target: TargetSettings = Field(description="the model whose output is printed")
     draft: DraftSettings | None = Field(
-        description="the model, or EAGLE head, that proposes tokens; null: no model; lookup drafts",
+        description="the model or EAGLE head that proposes tokens; null: none, so lookup drafts",
     )
     tree: Tree = Field(
         default_factory=TreeSettings,
@@ -196,11 +196,6 @@ class Profile(Section):
         default="parts",
         description="documents longer than the window; parts: one summary of all parts; "
         "separate: a summary per part; refuse: an error",
-    )
-    attention: Literal["auto", "built-in", "flash-attn", "fa3-fwd"] = Field(
-        default="auto",
-        description="attention package on an NVIDIA GPU, which must be installed; built-in: none; "
-        "auto: an installed one that was measured to be faster",
     )
     keep: bool = Field(
         default=False,

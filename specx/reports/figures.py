@@ -7,7 +7,7 @@ from typing import Any
 
 from specx.errors import UsageError
 from specx.reports.progress import counted
-from specx.reports.report import LosslessCheck, ReferenceCheck, Report
+from specx.reports.report import LosslessCheck, Report
 
 GB = 10**9
 ACCEPTANCE_RATES = (
@@ -63,8 +63,6 @@ def figures(report: Report) -> Iterator[tuple[str, str]]:
     yield "peak memory", f"{report.peak_memory_bytes / GB:.2f} GB"
     if report.lossless is not None:
         yield "compared with plain decoding", _lossless(report.lossless)
-        if report.lossless.reference is not None:
-            yield "compared with transformers", _reference(report.lossless.reference)
 
 
 def _lossless(check: LosslessCheck) -> str:
@@ -72,15 +70,6 @@ def _lossless(check: LosslessCheck) -> str:
         return "identical"
     gap = "" if check.logit_gap is None else f", logit gap {check.logit_gap:.2g}"
     return f"differs from token {check.position} on{gap}"
-
-
-def _reference(check: ReferenceCheck) -> str:
-    if check.skipped is not None:
-        return f"not compared: {check.skipped}"
-    if check.identical:
-        return f"identical in the first {check.tokens} tokens"
-    kind = "a tie" if check.tie else "differs"
-    return f"{kind} at token {check.position}, logit gap {check.logit_gap:.2g}"
 
 
 def acceptance(report: Report) -> Iterator[tuple[str, str, str]]:
@@ -131,7 +120,6 @@ def remarks(report: Report, *, debug: bool = False) -> list[str]:
         said.append(_chosen(report.generation))
     if report.lossless is not None and report.lossless.identical:
         said.append(f"identical to plain decoding ({counted(report.tally.tokens, 'token')})")
-        said += _compared(report.lossless.reference)
     removed = report.removed
     if debug and removed.lines:
         said.append(
@@ -158,21 +146,6 @@ def joined(words: Sequence[str]) -> str:
     """Return words as a list in a sentence: "one, two and three"."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _compared(check: ReferenceCheck | None) -> list[str]:
-    if check is None:
-        return []
-    if check.skipped is not None:
-        return [f"not compared with transformers: {check.skipped}"]
-    if check.identical:
-        return [f"the first {counted(check.tokens, 'token')} are identical to transformers'"]
-    if check.tie:
-        return [
-            f"transformers chooses another token at position {check.position}, a tie (logit gap "
-            f"{check.logit_gap:.2g})"
-        ]
-    return []  # an error of its own
 
 
 def _chosen(generation: dict[str, dict[str, Any]]) -> str:

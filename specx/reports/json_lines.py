@@ -15,7 +15,6 @@ from specx.reports.report import (
     InputFacts,
     LosslessCheck,
     PartSummary,
-    ReferenceCheck,
     Removed,
     Statement,
 )
@@ -106,7 +105,7 @@ KEYS: Tree = {
     "speedup": _whole("predicted", "measured"),
     "timings_s": _of(Timings),
     **_whole("peak_memory_bytes", "environment", "settings", "generation", "warnings", "notes"),
-    "lossless": {**_of(LosslessCheck), "reference": _of(ReferenceCheck)},
+    "lossless": _of(LosslessCheck),
     **_whole("code", "error"),
 }
 

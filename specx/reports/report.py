@@ -89,35 +89,16 @@ class InputFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferenceCheck:
-    """A comparison of plain decoding with transformers' own ``generate``, both greedy.
-
-    ``tokens``: the number of tokens compared. ``position``: the place of the first difference, if
-    any; ``logit_gap``: the difference of the two tokens' logits there, in transformers; ``tie``:
-    the gap is small enough to come from rounding. ``skipped``: why nothing was compared.
-    """
-
-    identical: bool | None = None
-    tokens: int = 0
-    position: int | None = None
-    logit_gap: float | None = None
-    tie: bool = False
-    skipped: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class LosslessCheck:
     """The outcome of ``--check-lossless``.
 
     ``position``: the first token that differs from plain decoding, if any. ``logit_gap``: the
-    difference of the two tokens' logits in plain decoding. ``reference``: the comparison with
-    transformers. A run makes it for one document only; for the others it is None.
+    difference of the two tokens' logits in plain decoding.
     """
 
     identical: bool
     position: int | None = None
     logit_gap: float | None = None
-    reference: ReferenceCheck | None = None
 
 
 def _now() -> str:

@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 
 @cache
-def templates(*packages: str) -> "Environment":
-    """Return the templates of this package, and optional others, which may extend ``base``."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+def templates() -> "Environment":
+    """Return the templates of this package, which extend ``base``."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name, "") for name in (*packages, "specx.reports")]),
+        loader=PackageLoader("specx.reports", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

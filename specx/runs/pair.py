@@ -35,10 +35,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def facts(pair: Pair) -> dict[str, Any]:
-    """Return the versions, hardware and models behind a report's figures.
-
-    A model computed by transformers is marked as such.
-    """
+    """Return the versions, hardware and models behind a report's figures."""
     target, draft = pair.target, pair.draft
     device = target.device
     return {
@@ -54,11 +51,6 @@ def facts(pair: Pair) -> dict[str, Any]:
         **({"kv_cache_dtype": _name(target.cache_dtype)} if target.cache_dtype else {}),
         **({"activations": target.activations} if target.activations else {}),
         **({"offload": "cpu"} if target.is_streamed else {}),
-        **{
-            f"{role}_computed_by": model.computed_by
-            for role, model in (("target", target), ("draft", draft))
-            if model is not None and not model.runs_natively
-        },
     }
 
 
@@ -86,7 +78,6 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
         settings.model,
         settings.revision,
         dtype,
-        profile.attention,
         activations="float32" if profile.target.activations == "float32" else "auto",
         head_layers=None if settings.layers is None else tuple(settings.layers),
         norm_output=settings.norm_output,
@@ -117,9 +108,9 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
 
 
 def _load(profile: Profile, device: torch.device, *, activations: str | None = None) -> LoadedModel:
-    check, positions = _has_room(profile), profile.target.window
-    spec = _target_spec(profile, activations)
-    return load_model(spec, device, "target", positions=positions, check=check)
+    return load_model(
+        _target_spec(profile, activations), device, "target", check=_has_room(profile)
+    )
 
 
 def _target_spec(profile: Profile, activations: str | None = None) -> ModelSpec:
@@ -128,7 +119,6 @@ def _target_spec(profile: Profile, activations: str | None = None) -> ModelSpec:
         settings.model,
         settings.revision,
         settings.dtype,
-        profile.attention,
         settings.kv_cache_dtype,
         activations or settings.activations,
         settings.offload,

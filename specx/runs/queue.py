@@ -218,7 +218,7 @@ class Queue:
             return
         error = SpecxError(
             f"{work.item.name} was given up: its worker was lost {TRIES} times ({update.reason}); "
-            "it may need more memory than there is"
+            "it may need more memory than is free"
         )
         self._settle(work, error)
 

@@ -27,7 +27,7 @@ from specx.records import Finished, Step, Stop, Timings
 from specx.reports.report import Report
 from specx.runs import warnings
 from specx.runs.document_run import DocumentRun, input_facts, removed
-from specx.runs.lossless import check_lossless, check_reference
+from specx.runs.lossless import check_lossless
 from specx.runs.pair import facts
 from specx.runs.parts import LevelWritten, not_whole, reduction_of
 from specx.runs.processes import MakePrompts, Prepared
@@ -83,7 +83,6 @@ class Summarizer:
         self.partial = ""
         self._pool, self._question = WorkspacePool(kept), ""
         self._pools: dict[int, WorkspacePool] = {}
-        self._referred = False  # a text was compared with transformers
 
     def asking(self, question: Question) -> "Summarizer":
         """Return a summarizer that answers a question and reuses the document's KV cache."""
@@ -110,8 +109,8 @@ class Summarizer:
         ``before``: seconds already spent on it (reading, loading). ``prepared``: its prompts, if
         ``make_prompts`` ran in another process, and the seconds that took.
 
-        Raises DocumentError for a document without text, or too long while parts are refused;
-        OutOfMemoryError if its caches do not fit; and errors of ``between_steps``.
+        Raises DocumentError for a document without text or, if parts are refused, longer than the
+        window; OutOfMemoryError if its caches do not fit; and errors of ``between_steps``.
         """
         _reset_peak_memory(self.pair.target.device)
         run, self.partial = DocumentRun(timings=replace(before)), ""
@@ -325,16 +324,8 @@ class Summarizer:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
         self._pool.clear()  # plain decoding needs caches of its own
-        ids, settings, before = text.token_ids, text.settings, run.lossless
         stop = self._stop(text, self._kind.reader(text.prompt))
-        found = check_lossless(self.pair, settings, ids, text.ids, stop)
-        reference = before.reference if before else None
-        if not self._referred:  # once: loading a model again takes a while
-            self._referred = True
-            self._listener.phase("checking against transformers")
-            is_plain = found.identical and not run.closed
-            reference = check_reference(self.pair, settings, ids, text.ids if is_plain else None)
-        run.lossless = replace(found, reference=reference)
+        run.lossless = check_lossless(self.pair, text.settings, text.token_ids, text.ids, stop)
         run.check_s += time.perf_counter() - started
 
     @property

@@ -104,7 +104,7 @@ class DecodedText:
     attention: list[Sequence[float]] = field(default_factory=list)
 
     def again(self, settings: Settings, kept: int) -> "DecodedText":
-        """Return a text that begins with the first ``kept`` tokens of this one, then differs."""
+        """Return an unfinished text that begins with the first ``kept`` tokens of this one."""
         begun, attention = self.tokens[:kept], self.attention[:kept]
         return replace(self, settings=settings, begun=begun, ids=[], attention=attention)
 

@@ -88,7 +88,7 @@ class Worker:
 
     @property
     def make_prompts(self) -> MakePrompts:
-        """Return the function that makes prompts, once the models are loaded."""
+        """Return the function that makes prompts. The models must be loaded."""
         assert self._summarizer is not None
         return self._summarizer.make_prompts
 

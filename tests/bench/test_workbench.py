@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from specx.bench.request import BenchListener
-from specx.bench.runs import run_from_raw
 from specx.bench.workbench import with_output
 from specx.decoding.decode import decode
 from specx.errors import UsageError
@@ -89,10 +88,9 @@ def test_repeated_until_the_time_is_enough(enough_s, expected):
 
 
 def test_the_time_of_reading_a_shared_prompt_is_in_each_run():
-    bench = workbench((300,), "plain,specextend,hf-generate")
-    plain, ours, stock = bench.alternate(bench.all_cases())
+    bench = workbench((300,), "plain,specextend")
+    plain, ours = bench.alternate(bench.all_cases())
     assert plain.read_s == ours.read_s > 0
-    assert stock.read_s == 0  # it reads the prompt itself
     assert 0 < plain.end_to_end < plain.tokens_per_second
     alone = replace(bench, shared=False)
     (run,) = alone.alternate(alone.all_cases(), alone.methods[:1], warm_up=False)
@@ -153,15 +151,6 @@ def test_a_run_says_what_it_took():
     assert all(ms > 0 for ms in run.parts_ms.values())
     assert 1 <= run.acceptance_length <= 11
     assert run.accepted_per_step <= run.acceptance_length
-
-
-def test_a_run_survives_json():
-    import json
-    from dataclasses import asdict
-
-    bench = workbench((300,), "plain")
-    (run,) = bench.alternate(bench.cases(300), warm_up=False)
-    assert run_from_raw(json.loads(json.dumps(asdict(run)))) == run
 
 
 def test_all_lengths_and_the_documents_that_are_used():

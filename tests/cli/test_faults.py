@@ -134,7 +134,10 @@ def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     ("error", "said"),
     [
         (ZeroDivisionError("division by zero"), "failed with an unexpected ZeroDivisionError: div"),
-        (MemoryError(), "needs more memory than there is; choose a smaller profile or pages with"),
+        (
+            MemoryError(),
+            "needs more memory than is free; choose a smaller model, or fewer pages",
+        ),
     ],
 )
 def test_an_error_that_nobody_foresaw_costs_one_document(

@@ -10,10 +10,9 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.methods import Pair
-from specx.models.decoder import Decoder
+from specx.models.facts import eos_token_ids, window
 from specx.models.loaded import LoadedModel
-from specx.models.seam import in_memory, with_scalings
-from specx.models.seam_trial import run_apart
+from specx.ops.contract import built_in_ops
 from specx.profile import GenerationSettings, Profile, resolve
 from specx.profile.schema import (
     DraftCacheSettings,
@@ -35,12 +34,9 @@ def loaded(
     noise: float = 0.0,
     peak: float = 1.0,
     attention: float = 1.0,
-    modules: bool = False,
     **overrides: Any,
 ) -> LoadedModel:
     """A random model as ``load_model`` would return it, without the way over the disk.
-
-    ``modules``: run by transformers, behind the seam; else our own decoder with the same weights.
 
     ``noise`` is added to every weight, so that the model is like that of the same seed without
     it. ``peak`` multiplies the lm head: at 5, nearly all probability is on one token, as in a
@@ -55,26 +51,25 @@ def loaded(
         model.get_output_embeddings().weight *= peak
         for layer in model.get_decoder().layers:
             layer.self_attn.o_proj.weight *= attention
-    as_modules = in_memory(model.requires_grad_(False), tokenizer, f"{family}-{seed}")
-    if not modules:
-        return as_decoder(as_modules)
-    scalings, _ = run_apart(as_modules, "The model", positions=1)
-    return with_scalings(as_modules, scalings)
-
-
-def as_decoder(model: LoadedModel) -> LoadedModel:
-    """The same model as our own decoder, with copies of its weights."""
-    module = model.model.module
-    decoder = decoder_of(module, model.ops)
-    config = module.config.to_dict()
-    return replace(model, model=decoder, decoder_spec=decoder.spec, config=config)
-
-
-def computed_wrongly(model: LoadedModel) -> LoadedModel:
-    """The same model with norms that are too large."""
-    weights = model.model.weights
-    layers = [replace(each, input_norm=3 * each.input_norm) for each in weights.layers]
-    return replace(model, model=Decoder(replace(weights, layers=layers), model.ops))
+    config, device = model.config, torch.device("cpu")
+    ops = built_in_ops(device)
+    decoder = decoder_of(model.requires_grad_(False), ops)
+    rows = model.get_output_embeddings().weight.shape[0]
+    stated = [each.eos_token_id for each in (model.generation_config, config, tokenizer)]
+    return LoadedModel(
+        decoder_spec=decoder.spec,
+        vocab_size=rows,
+        window=window(config, getattr(tokenizer, "model_max_length", None)),
+        eos_token_ids=eos_token_ids(stated, rows),
+        model=decoder,
+        tokenizer=tokenizer,
+        source=f"{family}-{seed}",
+        dtype=model.dtype,
+        device=device,
+        weight_bytes=sum({t.data_ptr(): t.nbytes for t in model.parameters()}.values()),
+        ops=ops,
+        config=config.to_dict(),
+    )
 
 
 def pair_of(target: LoadedModel, draft: LoadedModel | None = None) -> Pair:

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from specx.decoding.kv_cache import DraftCache
-from specx.models.facts import rope_of
 from specx.ops.chunks import Grid
 from specx.ops.contract import Ops
 from tests.decoding.cache_examples import INV_FREQ, normal, rope, shape_of
+from tests.models.modules import rope_frequencies
 from tests.tiny import make_model
 
 CHUNK = 4
@@ -153,7 +153,7 @@ def test_keys_of_a_model_chosen_are_those_it_computes_at_compact_positions(ops):
     """The first layer's keys depend on token and position alone; the model's own angles are in
     float32, which is right to about 1e-5 here."""
     model = make_model("llama", num_hidden_layers=1).double()
-    inv_freq = rope_of(model).inv_freq
+    inv_freq = rope_frequencies(model)
     ids = torch.arange(100, 130)
     cache = DraftCache(shape_of(ops, layers=1), 40, [inv_freq], 30)
     keys, values = first_layer(model, ids, torch.arange(30))

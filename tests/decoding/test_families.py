@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
-    GPT2Config,
-    GPTNeoXConfig,
 )
 
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape
@@ -24,7 +21,7 @@ from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.profile import resolve
 from specx.records import Method
-from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.pairs import make_profile, make_prompt, pair_of, run
 from tests.models.families import CELLS, SIZES, Cell
 from tests.models.families import make_pair as make_oracle
 from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
@@ -180,37 +177,3 @@ def test_the_text_part_of_a_checkpoint_that_reads_pictures(tmp_path):
     pair = Pair(target, torch.ones(VOCAB, dtype=torch.bool))
     result = run(pair, make_profile(max_new_tokens=16), "lookup", prompt)
     assert result.tokens == theirs[0, 30:].tolist()
-
-
-GPT2 = GPT2Config(
-    vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=160, bos_token_id=0,
-    eos_token_id=1, initializer_range=0.2,
-)  # fmt: skip
-NEOX = GPTNeoXConfig(
-    vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-    num_attention_heads=2, max_position_embeddings=160, bos_token_id=0, eos_token_id=1,
-    initializer_range=0.2,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("config", "room"), [(GPT2, 160 - 64), (NEOX, 160)])
-def test_targets_that_no_family_describes(config, room, tmp_path):
-    """Their layers have other names, and those of GPT-2 no positions for a tree at the end."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).eval()
-    model.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    target = load(tmp_path, "target")
-    assert not isinstance(target.model, Decoder)
-    assert target.window == room
-    allowed = torch.ones(VOCAB, dtype=torch.bool)
-    pair = Pair(target, allowed, loaded("llama"), allowed)
-    assert not pair.runs_natively
-    prompt = make_prompt(room - 16)
-    ids = torch.tensor([prompt])
-    theirs = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16
-    )
-    for method in METHODS:
-        result = run(pair, make_profile(cache=CACHE, max_new_tokens=16), method, prompt)
-        assert result.tokens == theirs[0, len(prompt) :].tolist()

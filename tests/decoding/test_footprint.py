@@ -13,7 +13,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from specx.bench import floors
 from specx.cli import recommend
 from specx.cli.main import app
 from specx.decoding.footprint import Footprint, check_footprint
@@ -22,10 +21,11 @@ from specx.decoding.kv_cache import PreallocatedCache
 from specx.errors import OutOfMemoryError, UsageError
 from specx.models import memory, model_files
 from specx.models.load import load_model
-from specx.models.loaded import ModelSpec
+from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import open_model
 from specx.ops import ceilings
 from specx.ops.contract import HAS_LLVMLITE
+from specx.ops.layers import LayerWeights
 from specx.ops.trees import MAX_ROWS
 from specx.profile import profile_for
 from specx.runs.pair import facts, load_pair
@@ -56,6 +56,27 @@ def untied_folder(folder: Path) -> Path:
     return make_checkpoint(folder, "llama")
 
 
+def unchosen(layer: LayerWeights) -> float:
+    """The share of a layer's experts that a token does not choose."""
+    experts = layer.spec.mlp.experts
+    return 0.0 if experts is None else 1 - experts.chosen / experts.count
+
+
+def chosen_numbers(layer: LayerWeights) -> float:
+    """The weights that a token is multiplied with in a layer."""
+    mlp = layer.gate_up.weight.numel() + layer.down.weight.numel()
+    return layer.qkv.weight.numel() + layer.out.weight.numel() + (1 - unchosen(layer)) * mlp
+
+
+def read_bytes(model: LoadedModel) -> float:
+    """The bytes of weights that a token reads: no embedding, and chosen experts only."""
+    embedding, head = model.vocabulary_weights
+    unread: float = 0 if embedding is head else embedding.nbytes
+    for layer in model.model.weights.layers:
+        unread += unchosen(layer) * (layer.gate_up.weight.nbytes + layer.down.weight.nbytes)
+    return model.weight_bytes - model.model.saved_bytes - unread
+
+
 @pytest.mark.parametrize(
     "make", [file_in_blocks, file_with_windows, file_with_experts, untied_folder]
 )
@@ -65,10 +86,10 @@ def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -
     assert told is not None
     model = load_model(spec, "cpu", "target")
     assert told.weights == pytest.approx(model.weight_bytes, rel=0.05)
-    assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
-    one_a_second = ceilings.Ceilings(bandwidth=1e15, matmul=1.0)
-    least = floors.floors(pair_of(model), make_profile(), one_a_second, TOKENS, drafts=False)
-    assert told.prefill_flop == pytest.approx(least["target_prefill"] / 1e3, rel=0.05)
+    assert told.read - told.cache == pytest.approx(read_bytes(model), rel=0.05)
+    body = sum(chosen_numbers(layer) for layer in model.model.weights.layers)
+    attention = sum(each.attention.prefill_flop(TOKENS) for each in model.decoder_spec.layers)
+    assert told.prefill_flop == pytest.approx(2 * body * TOKENS + attention, rel=0.05)
     cache = PreallocatedCache(
         cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU, model.decoder_spec)
     )
@@ -104,7 +125,7 @@ def test_copies_are_those_that_the_first_token_makes(tied: bool, tmp_path: Path)
     told = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
     assert told is not None
     model = load_model(spec, "cpu", "target")
-    assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
+    assert told.read - told.cache == pytest.approx(read_bytes(model), rel=0.05)
     decode_some(pair_of(model), make_profile(), "plain", make_prompt(5))
     assert told.copies == model.model.saved_bytes > 0
     stored = Footprint.of(open_model(replace(spec, dtype="auto"), "cpu", "target"), TOKENS)

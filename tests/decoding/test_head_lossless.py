@@ -15,7 +15,6 @@ from specx.decoding.lookup_drafter import BEHIND
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner
-from specx.errors import ModelError
 from specx.models.compat import head_facts
 from specx.profile import AutoTree
 from tests.decoding.chi_square import p_value
@@ -50,26 +49,6 @@ def test_a_head_on_a_cpu_is_not_said_to_be_row_invariant():
     pair = apt_pair("eagle")
     assert pair_of(pair.target).row_invariant == pair.target.row_invariant
     assert not pair.row_invariant
-
-
-def test_a_target_that_transformers_computes(tmp_path):
-    """The head reads the hidden states that transformers returns, but for a last layer's output."""
-    settings = {"seed": 0, "peak": 5.0, "attention": 0.04, "num_hidden_layers": 1}
-    target = replace(loaded(**settings, modules=True), eos_token_ids=frozenset())
-    like_it = loaded(**settings)
-    head = load(apt_head(like_it, "eagle").write(tmp_path / "head"), target)
-    target_allowed, draft_allowed = head_facts(target, head)
-    pair = Pair(target, target_allowed, head, draft_allowed)
-    profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40)
-    ours, theirs = (
-        run(each, profile, "specextend", make_prompt(60)) for each in (apt_pair("eagle"), pair)
-    )
-    assert theirs.tokens == ours.tokens
-    assert theirs.accepted == ours.accepted
-    file = apt_head(like_it, "safeailab")
-    file.tensors["fc.weight"] = file.tensors["fc.weight"][:, :128]
-    with pytest.raises(ModelError, match="reads the output of the last layer of llama-0, which"):
-        load(file.write(tmp_path / "eagle3"), target, head_layers=(0, 1))
 
 
 @pytest.mark.parametrize("method", METHODS)

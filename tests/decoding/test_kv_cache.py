@@ -8,7 +8,6 @@ import torch
 from specx.decoding.kv_cache import CacheShape, PreallocatedCache
 from specx.decoding.layer_state import CacheGroup
 from specx.models.call import SlotMapping
-from specx.models.seam import SeamCache
 from specx.ops.contract import Ops
 from tests.decoding.cache_examples import normal, shape_of
 
@@ -191,17 +190,6 @@ def test_memory_is_free_as_soon_as_the_document_is_done():
         assert storage() is None
     finally:
         gc.enable()
-
-
-def test_what_transformers_sees_of_it():
-    """New rows come back as they were: the attention function stores them."""
-    cache, before = filled(text=4, behind=3, capacity=9)
-    seam = SeamCache(cache.length)
-    new = normal(1, 2, 2, 16), normal(1, 2, 2, 16)
-    assert seam.update(*new, 1) == new
-    assert torch.equal(cache.storage[:, :, :, :7], before)
-    assert seam.get_seq_length() == 4
-    assert seam.get_mask_sizes(2, 0) == (6, 0)
 
 
 @pytest.mark.parametrize("ahead", [None, 8])

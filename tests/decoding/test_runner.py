@@ -126,12 +126,11 @@ def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
 
 def test_graphs_are_for_gpus_and_can_be_switched_off():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert isinstance(runner_for(cpu, runs_natively=True), Runner)
-    assert isinstance(runner_for(gpu, runs_natively=True, graphs=False), Runner)
-    recording = [runner_for(gpu, runs_natively=ours) for ours in (True, False)]
-    assert all(isinstance(each, GraphRunner) for each in recording)
-    assert [each.eager_calls for each in recording] == [0, 1]
-    assert recording[1].another() == recording[1]
+    assert isinstance(runner_for(cpu), Runner)
+    assert isinstance(runner_for(gpu, graphs=False), Runner)
+    recording = runner_for(gpu)
+    assert isinstance(recording, GraphRunner)
+    assert recording.another() == recording
 
 
 class Graph:
@@ -181,7 +180,7 @@ def test_a_shared_part_is_recorded_once_and_comes_where_stages_have_it(monkeypat
 
         return of_stage
 
-    one, other, runner = stage("a"), stage("b"), GraphRunner(eager_calls=0)
+    one, other, runner = stage("a"), stage("b"), GraphRunner()
     Graph.begun = 0
     for each, name in ((one, "a"), (other, "b"), (one, "a")):
         runner.run(each)
@@ -206,6 +205,6 @@ def test_what_a_shared_part_raises_is_raised(monkeypatch):
         raise MemoryError("no room")
 
     with pytest.raises(MemoryError, match="no room"):
-        GraphRunner(eager_calls=0).run(SharedPart(fails))
+        GraphRunner().run(SharedPart(fails))
     assert Graph.recording is None
     assert running._open is None

@@ -14,9 +14,8 @@ import torch
 from specx.bench.cases import generated_documents
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
-from specx.models.reference import load_own_class
-from specx.models.source import locate
 from tests.models.families import Text
+from tests.models.gguf.as_transformers import load_own_class
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 FILES = (
@@ -38,7 +37,7 @@ def both(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     if not folder or not file.is_file():
         pytest.skip(f"SPECX_GGUF does not name a folder with {request.param}")
     ours = load_model(ModelSpec(str(file), activations="float32"), "cpu", "target")
-    theirs = load_own_class(locate(str(file), None, "target"), torch.float32)
+    theirs = load_own_class(file, torch.float32)
     return ours, theirs.eval()
 
 

@@ -5,22 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
-from specx.bench.generated import generate_report
 from specx.decoding.forward import cache_shape
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
 from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec
-from specx.models.model_files import open_model
-from specx.models.seam import load_modules
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.profile import Profile
-from specx.prompts.digest import Digest
-from specx.runs.lossless import logit_gap
-from specx.runs.pair import load_pair
-from tests.gpu.test_cuda import CUDA, mini, written
+from tests.gpu.test_cuda import CUDA, mini
+from tests.models.modules import Modules
 from tests.tiny import make_checkpoint
 
 few_rows = pytest.importorskip("specx.ops.triton.few_rows")
@@ -56,6 +52,11 @@ def logits_of_a_chain(model: LoadedModel, rows: int) -> torch.Tensor:
         return model.model.run(tokens, 100 + torch.arange(rows, device=CUDA), call)
 
 
+def modules_of(folder: Path, dtype: torch.dtype) -> Modules:
+    module = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return Modules(module.to(CUDA).eval().requires_grad_(False))
+
+
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("rows", [1, 7, 63, 64])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -74,8 +75,8 @@ def test_a_pass_says_what_the_modules_say(
     folder = make_checkpoint(tmp_path, family, initializer_range=0.05, **shape)
     model = load_model(ModelSpec(str(folder), dtype=dtype), CUDA, "target")
     modules, exact = (
-        load_modules(open_model(ModelSpec(str(folder), dtype=d), CUDA, "target"), None)
-        for d in (dtype, "float32")
+        replace(model, model=modules_of(folder, d), dtype=d)
+        for d in (getattr(torch, dtype), torch.float32)
     )
     assert isinstance(model.model, Decoder)
     ours, theirs, expected = (logits_of_a_chain(each, rows) for each in (model, modules, exact))
@@ -83,25 +84,3 @@ def test_a_pass_says_what_the_modules_say(
     print(f"decoder {errors[0]:.1e}, modules {errors[1]:.1e}")
     assert errors[0] < max(ERROR[dtype], 1.5 * errors[1])
     assert torch.equal(logits_of_a_chain(model, rows), ours)
-
-
-def test_the_embedded_pair_writes_what_it_writes_in_modules() -> None:
-    profile = half()
-    pair = load_pair(profile, "specextend", CUDA)
-    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
-    # More than one chunk of a prefill.
-    prompt = digest.prompts(generate_report(24_000, seed=2), 24_000)[0].token_ids
-    assert len(prompt) > 4096
-    assert isinstance(pair.target.model, Decoder)
-    spec = ModelSpec(pair.target.source, dtype="bfloat16")
-    modules = load_modules(open_model(spec, CUDA, "target"), None)
-    plain, _ = written(replace(pair, target=modules), profile, "plain", prompt)
-    for method in ("plain", "tree", "specextend"):
-        ours, tally = written(pair, profile, method, prompt)
-        if method == "specextend":  # the draft's full cache is longer than it was trained for
-            assert tally.steps < len(ours) / 1.5
-        at = next((i for i, (a, b) in enumerate(zip(plain, ours, strict=False)) if a != b), None)
-        if at is not None:  # one row and many round differently
-            gap = logit_gap(pair, (*prompt, *plain[:at]), plain[at], ours[at])
-            print(f"{method} differs at token {at}, logit gap {gap:.2e}")
-            assert abs(gap) < GAP

@@ -52,19 +52,18 @@ class Counter:
         return 10 * self.number
 
 
-@pytest.mark.parametrize("eager_calls", [0, 1])
-def test_a_stage_is_recorded_once_and_replayed(eager_calls: int) -> None:
-    graphs, stage = GraphRunner(eager_calls), Counter()
+def test_a_stage_is_recorded_once_and_replayed() -> None:
+    graphs, stage = GraphRunner(), Counter()
     settled = []
     for turn in range(4):
         assert int(graphs.run(stage)) == 10 * (turn + 1)
         settled.append(graphs.settled())
-    assert stage.calls == eager_calls + 1
-    assert settled == [turn > eager_calls for turn in range(4)]
+    assert stage.calls == 1
+    assert settled == [turn > 0 for turn in range(4)]
 
 
 def test_a_step_is_settled_when_all_its_stages_are() -> None:
-    graphs, first, second = GraphRunner(0), Counter(), Counter()
+    graphs, first, second = GraphRunner(), Counter(), Counter()
     graphs.run(first)
     assert not graphs.settled()
     graphs.run(first)
@@ -76,7 +75,7 @@ def test_a_step_is_settled_when_all_its_stages_are() -> None:
 
 
 def test_what_was_forgotten_is_recorded_anew() -> None:
-    graphs, stage = GraphRunner(0), Counter()
+    graphs, stage = GraphRunner(), Counter()
     graphs.run(stage)
     another = graphs.another()
     graphs.run(stage)
@@ -104,13 +103,13 @@ def test_a_shared_part_is_replayed_where_each_stage_has_it() -> None:
         number.sub_(40)
         return shared() + 7
 
-    graphs = GraphRunner(0)
+    graphs = GraphRunner()
     found = [int(graphs.run(each)) for each in (stage, stage, other, stage)]
     assert found == [1002, 5022, 27, 9042]
 
 
 def test_what_is_prepared_is_not_done_until_it_runs() -> None:
-    graphs, stage = GraphRunner(0), Counter()
+    graphs, stage = GraphRunner(), Counter()
     outputs = graphs.prepare(stage)
     assert not graphs.settled()
     assert int(stage.number) == 0
@@ -122,19 +121,10 @@ def test_what_is_prepared_is_not_done_until_it_runs() -> None:
     assert stage.calls == 1
 
 
-def test_what_has_to_run_first_cannot_be_prepared() -> None:
-    graphs, stage = GraphRunner(1), Counter()
-    assert graphs.prepare(stage) is None
-    graphs.run(stage)
-    assert graphs.prepare(stage) is not None
-    assert int(stage.number) == 1
-
-
-def test_what_transformers_computes_runs_once_before_they_are_recorded() -> None:
-    assert runner_for(CUDA, runs_natively=True) == GraphRunner(0)
-    assert runner_for(CUDA, runs_natively=False) == GraphRunner(1)
+def test_graphs_can_be_switched_off() -> None:
+    assert runner_for(CUDA) == GraphRunner()
     for device, graphs in ((CUDA, False), (torch.device("cpu"), True)):
-        assert isinstance(runner_for(device, graphs=graphs, runs_natively=True), Runner)
+        assert isinstance(runner_for(device, graphs=graphs), Runner)
 
 
 @triton.jit
@@ -155,7 +145,7 @@ class Add:
 
 @pytest.mark.parametrize("added", [3, 5])
 def test_kernels_may_be_compiled_and_loaded_while_a_graph_is_recorded(added: int) -> None:
-    graphs, stage = GraphRunner(0), Add(added)
+    graphs, stage = GraphRunner(), Add(added)
     for turn in range(3):
         stage.number.fill_(turn)
         graphs.run(stage)
@@ -171,7 +161,7 @@ class TooMuch:
 
 
 def test_what_fails_while_it_is_recorded_says_why_and_leaves_nothing_behind() -> None:
-    graphs, stage, stream = GraphRunner(0), Counter(), torch.cuda.current_stream()
+    graphs, stage, stream = GraphRunner(), Counter(), torch.cuda.current_stream()
     with pytest.raises(torch.OutOfMemoryError):
         graphs.run(TooMuch())
     assert torch.cuda.current_stream() == stream
@@ -180,7 +170,7 @@ def test_what_fails_while_it_is_recorded_says_why_and_leaves_nothing_behind() ->
 
 
 def test_recording_does_not_wait_for_what_the_device_has_to_do() -> None:
-    graphs, stage, done = GraphRunner(0), Counter(), torch.cuda.Event()
+    graphs, stage, done = GraphRunner(), Counter(), torch.cuda.Event()
     graphs.run(Counter())
     torch.cuda.synchronize()
     torch.cuda._sleep(SECOND)
@@ -197,7 +187,7 @@ def test_where_memory_is_short_what_torch_keeps_is_returned_first(
     monkeypatch.setattr(runner_module, "ROOM", 1 << 60)
     torch.empty(1 << 28, dtype=torch.int8, device=CUDA)
     kept = torch.cuda.memory_reserved()
-    assert int(GraphRunner(0).run(Counter())) == 10
+    assert int(GraphRunner().run(Counter())) == 10
     assert torch.cuda.memory_reserved() < kept
 
 
@@ -264,7 +254,6 @@ def test_decoders_do_in_graphs_what_they_do_eagerly(
     differ."""
     profile = in_half(mini(temperature, name))
     pair = load_pair(profile, "specextend", CUDA)
-    assert pair.runs_natively
     digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompts = [
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids

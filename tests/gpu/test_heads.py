@@ -13,7 +13,6 @@ from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder_files import tensors_of
 from specx.models.head_config import EAGLE, EAGLE3, HeadSpec
 from specx.models.head_decoder import HeadDecoder, head_weights
-from specx.models.seam import NAME
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.contract import built_in_ops
 from specx.ops.layers import LinearMap
@@ -25,6 +24,7 @@ from tests.gpu.test_decoder import ERROR
 from tests.gpu.test_lookup import mini
 from tests.models.families import Read
 from tests.models.head_module import Head
+from tests.models.modules import NAME
 
 pytestmark = [
     pytest.mark.gpu,

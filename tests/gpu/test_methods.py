@@ -22,7 +22,6 @@ pytestmark = [
 
 NAMES = [
     *("chain", "tree", "streaming", "specextend", "window"),
-    *("hf-generate", "hf-assisted", "prompt-lookup"),
     "chain:depth=5",
 ]
 
@@ -53,11 +52,8 @@ def test_the_output_is_that_of_plain_decoding(name: str, setting: Setting, case:
     same_or_tied(setting.pair, case.ids, list(expected.output), list(run.output))
 
 
-OF_OUR_ENGINE = [name for name in NAMES if not name.startswith(("hf-", "prompt-lookup"))]
-
-
 @pytest.mark.parametrize("precision", ["setting", "half"])
-@pytest.mark.parametrize("name", OF_OUR_ENGINE)
+@pytest.mark.parametrize("name", NAMES)
 def test_graphs_do_what_eager_steps_do(
     name: str,
     precision: str,

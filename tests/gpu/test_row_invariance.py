@@ -12,7 +12,6 @@ import torch
 pytest.importorskip("triton")
 
 from specx.bench.generated import generate_report
-from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.ops.contract import built_in_ops
@@ -38,7 +37,6 @@ CUDA = torch.device("cuda", 0)
 HALF = (torch.bfloat16, torch.float16)
 # Behind them rows are on both sides of the borders of own parts, blocks and parts.
 PREFIXES = (1, 60, 187, 320, 505)
-LARGE = "llama-3.1-8b"
 
 
 @pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=str)
@@ -125,14 +123,12 @@ def profile(**generation: object) -> Profile:
     return known.changed(generation={"max_new_tokens": 120, **generation})
 
 
-@pytest.fixture(scope="module", params=["embedded", "in 8 bits", "68m"])
+@pytest.fixture(scope="module", params=["embedded", "in 8 bits"])
 def pair(request: pytest.FixtureRequest) -> Pair:
     if request.param == "in 8 bits":
         in_bytes = profile().changed(target={"kv_cache_dtype": "int8"})
         return load_pair(in_bytes, "specextend", CUDA)
-    if request.param == "embedded":
-        return load_pair(profile(), "specextend", CUDA)
-    return scaled_pair(LARGE, request.param, CUDA, torch.bfloat16)
+    return load_pair(profile(), "specextend", CUDA)
 
 
 @pytest.mark.parametrize("rows", [2, 5, 16, 17, 64])
@@ -153,8 +149,6 @@ def test_every_method_writes_what_plain_writes(
     pair: Pair, characters: int, temperature: float
 ) -> None:
     wanted = profile(temperature=temperature, seed=7)
-    if "scaled" in pair.target.source:
-        wanted = scaled_profile(wanted, LARGE)
     kind = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompt = kind.prompts(generate_report(characters, seed=3), 24_000)[0].token_ids
     plain, _ = written(pair, wanted, "plain", prompt)

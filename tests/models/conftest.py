@@ -10,8 +10,6 @@ import pytest
 from specx.errors import SpecxError
 from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec, Role
-from specx.models.model_files import open_model
-from specx.models.seam import load_modules
 from tests.tiny import copy_checkpoint, make_checkpoint
 
 
@@ -48,20 +46,8 @@ def broken(checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[..., Pat
 
 @pytest.fixture
 def load() -> Callable[..., LoadedModel]:
-    """``modules``: behind the seam, even where a decoder of our own would serve."""
-
-    def do(
-        model: Path | str,
-        role: Role = "target",
-        dtype: str = "auto",
-        *,
-        modules: bool = False,
-        **kw: Any,
-    ) -> LoadedModel:
-        spec = ModelSpec(str(model), dtype=dtype)
-        if modules:
-            return load_modules(open_model(spec, "cpu", role), kw.get("positions"))
-        return load_model(spec, "cpu", role, **kw)
+    def do(model: Path | str, role: Role = "target", dtype: str = "auto", **kw: Any) -> LoadedModel:
+        return load_model(ModelSpec(str(model), dtype=dtype), "cpu", role, **kw)
 
     return do
 

@@ -28,8 +28,6 @@ UNKNOWN = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4
 INSTEAD = "choose the checkpoint that is not quantized, or one in GGUF."
 MLX = {"group_size": 64, "bits": 4}
 NVFP4 = {"quant_algo": "NVFP4_AWQ", "producer": {"name": "modelopt"}}
-INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
-FP8 = {"quant_method": "fp8"}
 PACK = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "GPTQ of 3 bits": (
@@ -74,29 +72,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "of a family that specx does not know": (
         UNKNOWN | {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        f"gptq, which specx does not read in this configuration for gpt_neox; {INSTEAD}",
-    ),
-    "of a kind that is not read either": (
-        INDEXED | {"quantization_config": FP8},
-        "has indexed attention layers",
+        "is of the type gpt_neox, which is not supported; specx reads Llama",
     ),
     "indexed attention": (
-        INDEXED | {"kv_lora_rank": 8, "index_topk": 4},
-        "has indexed attention (glm_moe_dsa), which is not supported",
-    ),
-    "another form of latent attention": (
-        {"model_type": "minicpm3", "kv_lora_rank": 8},
-        "has another form of latent attention (minicpm3), which is not supported",
+        {"model_type": "glm_moe_dsa", "kv_lora_rank": 8, "index_topk": 4},
+        "is of the type glm_moe_dsa, which is not supported",
     ),
     "experts that are chosen otherwise": (
         LATENT | {"model_type": "deepseek_v2", "topk_method": "noaux_tc"},
         "states topk_method: 'noaux_tc' in its config.json, which specx cannot",
     ),
-    "code of its own": (
-        {"model_type": "molmo", "auto_map": {"AutoModel": "a.B"}, "rope_scaling": {"factor": 2}},
-        "needs Python code from its own repository (molmo)",
-    ),
-    "a type without keys and values": ({"model_type": "rwkv"}, "has no attention heads (rwkv)"),
     "an unknown part of text": (
         {"model_type": "llama4", "text_config": {}},
         "whose text part is not known; specx reads the text parts of gemma3",

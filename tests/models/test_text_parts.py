@@ -70,5 +70,5 @@ def test_which_part_of_a_config_counts():
 def test_text_parts_of_other_models_are_refused_with_a_reason():
     inner = {"text_config": {"model_type": "llama", **TINY}}
     assert family_of({"model_type": "llava", **inner}) is None
-    assert "gemma3, gemma4, mistral3" in why_refused("llava")
-    assert "both directions" in why_refused("paligemma")
+    assert "gemma3, gemma4, mistral3" in why_refused({"model_type": "llava", **inner})
+    assert "both directions" in why_refused({"model_type": "paligemma", **inner})

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from specx.models.call import KeptQueries, SlotMapping, TreeCall
-from specx.models.seam import NAME, SeamModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.torch.backend import CpuOps, TorchOps
 from tests.models.families import AT_ONCE, DIVIDED, LAYERED, Cell, Text, decoder_of, make_pair
+from tests.models.modules import Modules
 from tests.pairwise import every_other
 from tests.threads import threads
 from tests.tiny import YARN, make_model
@@ -56,8 +56,7 @@ def models_of(family, **settings):
             weight.copy_(1 + 0.3 * torch.randn(weight.shape))
     decoder = in_machine_code(model)
     exact = copy.deepcopy(model).double()
-    exact.set_attn_implementation(NAME)
-    exact = SeamModel(exact)
+    exact = Modules(exact)
     exact.config, exact.dtype = model.config, torch.float64
     return decoder, exact
 

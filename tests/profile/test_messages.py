@@ -156,8 +156,8 @@ def test_one_problem(text: str, expected: str) -> None:
         ),
         (
             "target: {model: m}",
-            "line 1: `draft` is missing: the model, or EAGLE head, that proposes tokens; null: "
-            "no model; lookup drafts; write `draft: null`, or use --model, which needs no profile",
+            "line 1: `draft` is missing: the model or EAGLE head that proposes tokens; null: "
+            "none, so lookup drafts; write `draft: null`, or use --model, which needs no profile",
         ),
     ],
 )

@@ -22,7 +22,7 @@ def test_defaults() -> None:
 
 def test_draft_may_be_null_but_not_forgotten() -> None:
     assert parse_profile("name: p\ntarget: {model: m}\ndraft: null\n", "p").draft is None
-    with pytest.raises(ProfileError, match="line 1: `draft` is missing: the model, or EAGLE"):
+    with pytest.raises(ProfileError, match="line 1: `draft` is missing: the model or EAGLE"):
         parse_profile("name: p\ntarget: {model: m}\n", "p.yaml")
 
 

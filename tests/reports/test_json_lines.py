@@ -22,7 +22,6 @@ from specx.reports.json_lines import (
 from specx.reports.report import (
     LosslessCheck,
     PartSummary,
-    ReferenceCheck,
     Report,
     Statement,
 )
@@ -77,7 +76,7 @@ def full_report() -> Report:
         not_in_document=[statement],
         not_in_sources=[statement],
         levels=[[part]],
-        lossless=LosslessCheck(identical=True, reference=ReferenceCheck(identical=True)),
+        lossless=LosslessCheck(identical=True),
         speedup=Speedup(plain=3.0, predicted=2.0, measured=1.5),
     )
 

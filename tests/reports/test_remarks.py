@@ -3,7 +3,7 @@
 import pytest
 
 from specx.reports.figures import remarks
-from specx.reports.report import LosslessCheck, ReferenceCheck, Removed
+from specx.reports.report import LosslessCheck, Removed
 from tests.reports.examples import make_report
 
 
@@ -19,27 +19,6 @@ def test_notes_are_said_for_debugging() -> None:
     [
         (LosslessCheck(identical=True), ["identical to plain decoding (11 tokens)"]),
         (LosslessCheck(identical=False, position=3), []),  # the error says it
-        *(
-            (
-                LosslessCheck(identical=True, reference=reference),
-                ["identical to plain decoding (11 tokens)", *more],
-            )
-            for reference, more in (
-                (
-                    ReferenceCheck(identical=True, tokens=11),
-                    ["the first 11 tokens are identical to transformers'"],
-                ),
-                (
-                    ReferenceCheck(identical=False, position=5, logit_gap=1e-5, tie=True),
-                    ["transformers chooses another token at position 5, a tie (logit gap 1e-05)"],
-                ),
-                (ReferenceCheck(identical=False, position=5, logit_gap=2.0), []),
-                (
-                    ReferenceCheck(skipped="too little memory"),
-                    ["not compared with transformers: too little memory"],
-                ),
-            )
-        ),
     ],
 )
 def test_the_check_says_that_all_is_well(check: LosslessCheck, said: list[str]) -> None:

@@ -225,7 +225,7 @@ def test_out_of_memory_costs_one_document(kind: str) -> None:
     with pytest.raises(BatchError, match="1 of 3"):
         batch.run()
     assert isinstance(batch.errors[0], OutOfMemoryError)
-    assert str(batch.errors[0]).startswith("1.txt needs more memory than there is; choose")
+    assert str(batch.errors[0]).startswith("1.txt needs more memory than is free; choose")
     assert batch.done == ["0.txt", "2.txt"]
 
 

@@ -214,7 +214,7 @@ def test_then_it_is_given_up_and_the_others_are_done() -> None:
     assert share.done == ["0.txt", "2.txt", "3.txt"]
     assert str(share.errors[0]) == (
         "1.txt was given up: its worker was lost 2 times (killed by SIGKILL); "
-        "it may need more memory than there is"
+        "it may need more memory than is free"
     )
 
 

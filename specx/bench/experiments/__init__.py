@@ -8,9 +8,8 @@ from specx.profile.section import did_you_mean
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        speed.SPEEDUP,
+        speed.EXPERIMENT,
         breakdown.EXPERIMENT,
-        speed.COMPARISON,
         policies.EXPERIMENT,
     )
 }

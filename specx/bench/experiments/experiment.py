@@ -1,15 +1,16 @@
 """The record of an experiment, and functions that most experiments share.
 
 Methods run in turn at every length. For each task (a kind of prompt) there is a table with a row
-per group of runs, and figures. Older files may contain a control task, too.
+per group of runs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from specx.bench.grouping import Group, by, is_disturbed, undisturbed
-from specx.bench.report.report import Cell, Figure, Findings, Series, Table
-from specx.bench.runs import BenchMethod, Measurement
+from specx.bench.methods.engine import Engine
+from specx.bench.report.report import Cell, Findings, Table
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
@@ -26,9 +27,7 @@ END_TO_END = (
 )
 
 
-def in_turn(
-    bench: Workbench, methods: Sequence[BenchMethod] | None = None
-) -> Iterator[Measurement]:
+def in_turn(bench: Workbench, methods: Sequence[Engine] | None = None) -> Iterator[Measurement]:
     """Run the methods on every case; by default, the methods of the workbench."""
     for length in bench.lengths:
         yield from bench.alternate(bench.cases(length), methods)
@@ -39,8 +38,8 @@ class Experiment:
     """An experiment of ``specx bench``; ``name``: its value for ``--experiment``.
 
     ``measure``: yields runs; raises UsageError, before any work, if models or documents do not
-    allow the experiment. ``describe``: returns tables and figures of a task's runs, which may be
-    incomplete or read from a JSON file. ``defined``: the definitions of the measured quantities.
+    allow the experiment. ``describe``: returns the tables of a task's runs, which may be
+    incomplete. ``defined``: the definitions of the measured quantities.
     ``headline``: returns the page's first line, or the reason for withholding it. A repetition is
     excluded if other processes took more than a tenth of its time. If this would exclude all
     repetitions of a prompt, none of them is excluded.
@@ -49,22 +48,21 @@ class Experiment:
     name: str
     title: str
     about: str
-    describe: Callable[[str, list[Measurement]], Iterable[Table | Figure]]
+    describe: Callable[[str, list[Measurement]], Iterable[Table]]
     measure: Callable[[Workbench], Iterator[Measurement]] = in_turn
     defined: str = ""
     headline: Callable[[Sequence[Measurement]], tuple[str, str]] = lambda _: ("", "")
 
     def conclude(self, runs: Sequence[Measurement]) -> Findings:
-        """Return the tables and figures of each task, and the headline of all runs."""
-        found = [
+        """Return the tables of each task, and the headline of all runs."""
+        tables = [
             item
             for task, of_task in by(undisturbed(runs), "task").items()
             for item in self.describe(task, of_task)
         ]
         headline, withheld = self.headline(runs)
         return Findings(
-            tables=tuple(item for item in found if isinstance(item, Table)),
-            figures=tuple(item for item in found if isinstance(item, Figure)),
+            tables=tuple(tables),
             sentences=tuple(filter(None, (self.defined, _disturbance(runs)))),
             headline=headline,
             withheld=withheld,
@@ -99,22 +97,3 @@ def table(
     """Return a row for each group."""
     rows = tuple(tuple(cell(group) for cell in columns.values()) for group in groups)
     return Table(title, tuple(columns), rows, baseline, note)
-
-
-def lines(
-    groups: Iterable[Group],
-    value: Callable[[Group], float | None],
-    *,
-    spread: Callable[[Group], Sequence[float]] = lambda _: (),
-) -> tuple[Series, ...]:
-    """Return a line for each method over the lengths.
-
-    ``spread``: the values summarized by each point; the lowest and the highest are drawn, too.
-    """
-    points: dict[str, list[tuple[float, ...]]] = {}
-    for group in groups:
-        y, around = value(group), spread(group)
-        if y is not None:
-            ends = (min(around), max(around)) if around else ()
-            points.setdefault(group.method, []).append((group.length, y, *ends))
-    return tuple(Series(name, *zip(*line, strict=True)) for name, line in points.items())

@@ -10,7 +10,7 @@ from specx.bench.grouping import BASELINE, PROMPT, Group, by, groups_of
 from specx.bench.methods import METHODS, find_methods
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Table
-from specx.bench.runs import BenchMethod, Measurement, draft_model
+from specx.bench.runs import Measurement, draft_model
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.profile import AutoTree, TreeSettings
@@ -62,7 +62,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     yield from in_turn(replace(bench, repeats=1), methods)
 
 
-def _policies(bench: Workbench) -> list[BenchMethod]:
+def _policies(bench: Workbench) -> list[Engine]:
     """Return the requested methods that have settings, or else the policies of the grid.
 
     Raises UsageError for a method that is not a draft model with a working cache.
@@ -70,7 +70,7 @@ def _policies(bench: Workbench) -> list[BenchMethod]:
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
     for method in found:
-        if not isinstance(method, Engine) or method.name.startswith("chain"):
+        if method.name.startswith("chain"):
             raise UsageError(f"{method.name} has no working cache, which this experiment needs")
     return found
 
@@ -110,8 +110,7 @@ def _part(values: Sequence[float], which: int) -> Cell:
 
 def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
     drafted = [run for run in runs if run.method != BASELINE]
-    timed = [run for run in runs if run.decode_s > 0]
-    speeds = {(group.method, group.length): group.ratio() for group in groups_of(timed)}
+    speeds = {(group.method, group.length): group.ratio() for group in groups_of(runs)}
     columns: Columns = {
         "policy": lambda group: group.method,
         **INPUT,
@@ -124,10 +123,7 @@ def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
         "its high": lambda group: _part(_over_everything(group), 2),
         "speedup": lambda group: speeds.get((group.method, group.length)),
     }
-    # Earlier files have untimed runs of all documents, and timed runs of the first.
-    untimed = [run for run in drafted if not run.decode_s]
-    groups = groups_of(untimed or drafted)
-    yield table(f"Policies, {task}", groups, columns, baseline=BASELINE)
+    yield table(f"Policies, {task}", groups_of(drafted), columns, baseline=BASELINE)
 
 
 EXPERIMENT = Experiment(

@@ -1,4 +1,4 @@
-"""Experiments that compare the speed of methods: at every length, and all methods."""
+"""The experiment that compares methods at every input length."""
 
 from collections.abc import Iterator
 
@@ -9,21 +9,13 @@ from specx.bench.experiments.experiment import (
     METHOD,
     Columns,
     Experiment,
-    in_turn,
-    lines,
     table,
 )
 from specx.bench.grouping import BASELINE, Group, end_to_end, headline, methods_first
-from specx.bench.methods import find_runnable
-from specx.bench.report.report import Figure, Table
+from specx.bench.report.report import Table
 from specx.bench.runs import Measurement
-from specx.bench.workbench import Workbench
 
-NOTE = f"{DECODING} {END_TO_END}"
-TRANSFORMERS = "hf-generate"
-
-
-SPEEDUP_COLUMNS: Columns = {
+COLUMNS: Columns = {
     **METHOD,
     **INPUT,
     "tokens/s": Group.speed,
@@ -36,60 +28,17 @@ SPEEDUP_COLUMNS: Columns = {
     "accepted drafts per step": lambda group: group.mean(lambda run: run.accepted_per_step),
     "same output": Group.same_output,
 }
-OVER_TRANSFORMERS: Columns = {f"over {TRANSFORMERS}": lambda group: group.ratio(TRANSFORMERS)}
 
 
-def describe_speedup(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
-    groups = methods_first(runs)
-    drafting = [group for group in groups if group.method != BASELINE]
-    columns = dict(SPEEDUP_COLUMNS)
-    if any(group.method == TRANSFORMERS for group in groups):
-        columns |= OVER_TRANSFORMERS
-    yield table(f"Speed, {task}", groups, columns, baseline=BASELINE, note=NOTE)
-    yield Figure(
-        f"speedup-{task}",
-        f"Speedup over {BASELINE}, {task}",
-        "input, tokens",
-        "speedup",
-        lines(drafting, Group.ratio, spread=Group.ratios),
-        log_x=True,
-        level=1.0,
-    )
-    yield Figure(
-        f"acceptance-{task}",
-        f"Acceptance length, {task}",
-        "input, tokens",
-        "tokens per verification pass",
-        lines(drafting, Group.acceptance),
-        log_x=True,
-        level=1.0,
-    )
+def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
+    note = f"{DECODING} {END_TO_END}"
+    yield table(f"Speed, {task}", methods_first(runs), COLUMNS, baseline=BASELINE, note=note)
 
 
-SPEEDUP = Experiment(
+EXPERIMENT = Experiment(
     name="speedup",
     title="Speedup and acceptance length against input length",
-    about="every method at every length (the paper's Table 2 and Figure 5)",
-    describe=describe_speedup,
-    headline=headline,
-)
-
-
-COMPARED = (
-    *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup", "chain", "tree"),
-    *("streaming", "window", "specextend", "specextend+lookup"),
-)
-
-
-def measure_all_methods(bench: Workbench) -> Iterator[Measurement]:
-    yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
-
-
-COMPARISON = Experiment(
-    name="comparison",
-    title="All methods",
-    about="transformers' methods and ours at every length (Table 3)",
-    measure=measure_all_methods,
-    describe=describe_speedup,
+    about="every method at every length (the paper's Tables 2 and 3, and Figure 5)",
+    describe=describe,
     headline=headline,
 )

@@ -3,12 +3,8 @@
 Settings follow a colon: ``specextend:chunk=64,every=8``.
 """
 
-from collections.abc import Iterable
-
 from specx.bench.methods.chain import ChainDrafter
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.stock import STOCK
-from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.profile import Profile
@@ -24,9 +20,8 @@ def ours(method: Method, about: str) -> Engine:
     return Engine(method, about, make_drafter, method)
 
 
-TABLE: tuple[BenchMethod, ...] = (
+TABLE: tuple[Engine, ...] = (
     ours("plain", "specx's engine, one token per pass: the baseline"),
-    *STOCK,
     Engine(
         "chain",
         "classic speculative decoding: a chain of drafts, the draft sees everything",
@@ -69,7 +64,7 @@ TABLE: tuple[BenchMethod, ...] = (
 METHODS = {method.name: method for method in TABLE}
 
 
-def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
+def find_methods(names: str, profile: Profile) -> list[Engine]:
     """Find the methods in a list such as ``plain,tree,specextend:chunk=64,every=8``, each once.
 
     Raises UsageError for an unknown name, or a method that the profile cannot run.
@@ -77,17 +72,6 @@ def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
     found = [find_method(name) for name in split_names(names)]
     for method in found:
         method.check(profile)
-    return found
-
-
-def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
-    """Return the methods with these names that the profile can run."""
-    found = []
-    for name in names:
-        try:
-            found += find_methods(name, profile)
-        except UsageError:
-            continue
     return found
 
 
@@ -105,7 +89,7 @@ def split_names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def find_method(name: str) -> BenchMethod:
+def find_method(name: str) -> Engine:
     """Return the method of a name. Raises UsageError for an unknown name."""
     base, colon, settings = name.partition(":")
     if base not in METHODS:
@@ -114,7 +98,7 @@ def find_method(name: str) -> BenchMethod:
     method = METHODS[base]
     if not colon:
         return method
-    if not isinstance(method, Engine) or not method.keys:
+    if not method.keys:
         raise UsageError(f"{base} has no settings; write {base}")
     if not settings:
         raise UsageError(f"{name!r} has no setting after the colon; write {base}:key=value")

@@ -84,10 +84,6 @@ class Engine:
         """Return the settings of the changed profile."""
         return resolve(self.change(setting.profile), self.method, setting.pair.facts)
 
-    def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
-        """Return a function that makes a drafter, given the maximum tokens of prompt and output."""
-        return partial(self.build, self.settings(setting), setting.pair)
-
     def with_settings(self, name: str, settings: str) -> "Engine":
         """Return the method with settings such as ``chunk=64,top_k=8``, under another name.
 

@@ -1,4 +1,4 @@
-"""The tables of a benchmark as Markdown, for a terminal."""
+"""A benchmark as Markdown: its tables for a terminal, and a page with how they were measured."""
 
 from collections.abc import Iterator
 
@@ -19,13 +19,30 @@ def to_tables(report: BenchReport) -> str:
     return "\n\n".join(found) + "\n" if found else ""
 
 
+def to_page(report: BenchReport) -> str:
+    """Return the tables, and the conditions in which they were measured."""
+    conditions = [("command", report.command), ("measured", report.date), *report.facts]
+    about = [f"{name}: {text}" for name, text in (*conditions, *report.methods.items())]
+    names = ", ".join(str(document["name"]) for document in report.documents)
+    paragraphs = [
+        "## How it was measured",
+        *map(plain, report.warnings),
+        "\n".join(f"- {plain(line)}" for line in about),
+        f"Documents: {plain(names)}.",
+        "Raw runs are in bench.json.",
+    ]
+    if report.interrupted:
+        paragraphs.insert(1, "The benchmark was interrupted.")
+    return f"{to_tables(report)}\n" + "\n\n".join(paragraphs) + "\n"
+
+
 def _tables(section: ReportSection) -> Iterator[str]:
     for one in section.findings.tables:
-        yield from _table(one)
+        yield from table_lines(one)
     yield from map(plain, section.findings.sentences)
 
 
-def _table(one: Table) -> Iterator[str]:
+def table_lines(one: Table) -> Iterator[str]:
     title = f"**{plain(one.title)}.**"
     if one.baseline is not None:
         title += f" Ratios are relative to {plain(one.baseline)}."

@@ -1,22 +1,15 @@
 """The report of a benchmark: what was measured, on which machine, and the findings. No torch."""
 
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
-
-from specx.errors import UsageError
 from specx.reports.figures import facts
 
 SCHEMA = "specx.bench/1"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")  # in names of files
 
 Cell = str | bool | int | float | None
-# A float of JSON, where null is nan.
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 @dataclass(frozen=True)
@@ -35,36 +28,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Series:
-    """One line of a figure, or one set of bars. ``low``, ``high``: the spread of each point."""
-
-    label: str
-    x: tuple[int | float | str, ...]
-    y: tuple[Number, ...]
-    low: tuple[Number, ...] = ()
-    high: tuple[Number, ...] = ()
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure; ``name``: the name of its files.
-
-    ``kind``: ``lines`` over numbers (drawn as bars if there is only one x), ``bars`` over names, or
-    ``stacked`` bars. ``log_x``: the x axis is logarithmic, with base 2. ``level``: a value to
-    compare with, drawn as a dashed line.
-    """
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    series: tuple[Series, ...]
-    kind: str = "lines"
-    log_x: bool = False
-    level: float | None = None
-
-
-@dataclass(frozen=True)
 class Findings:
     """The findings of an experiment.
 
@@ -73,7 +36,6 @@ class Findings:
     """
 
     tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
     sentences: tuple[str, ...] = ()
     headline: str = ""
     withheld: str = ""
@@ -91,11 +53,6 @@ class ReportSection:
     about: str
     findings: Findings
     runs: tuple[dict[str, Any], ...] = ()
-
-    def file_name(self, figure: Figure) -> str:
-        """Return the name of a figure's files without extension, which names the experiment."""
-        known = figure.name.startswith(self.name)
-        return _UNSAFE.sub("-", figure.name if known else f"{self.name}-{figure.name}")
 
 
 @dataclass(frozen=True)
@@ -130,10 +87,6 @@ class BenchReport:
         return next(filter(None, (section.findings.withheld for section in self.sections)), "")
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
-        return tuple(figure for section in self.sections for figure in section.findings.figures)
-
-    @property
     def facts(self) -> list[tuple[str, str]]:
         """Return names and values of the environment, without nesting."""
         return list(facts(self.environment))
@@ -143,22 +96,6 @@ class BenchReport:
         lead = {"headline": self.headline, "withheld": self.withheld}
         plain: dict[str, Any] = _without_nan({"schema": SCHEMA, **lead, **asdict(self)})
         return plain
-
-
-_READER = TypeAdapter(BenchReport)
-
-
-def from_dict(plain: Mapping[str, Any]) -> BenchReport:
-    """Read what ``to_dict`` returned, or its JSON. Raises UsageError for anything else."""
-    if plain.get("schema") != SCHEMA:
-        raise UsageError(f"this is not a report of a benchmark: its schema is not {SCHEMA}")
-    try:
-        return _READER.validate_python(plain)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        message = f"this report of a benchmark is damaged: {place}: {first['msg']}"
-        raise UsageError(message) from None
 
 
 def _without_nan(value: Any) -> Any:

@@ -17,7 +17,7 @@ from specx.models.families import (
 )
 from specx.models.families.config import Config
 from specx.models.families.family import Architecture, Family
-from specx.models.families.text_part import text_config
+from specx.models.families.text_part import text_config, why_refused
 
 # By the model types that configs state: the name for people, and what reads a config.
 _READERS: Mapping[str, tuple[str, Callable[[Config], Architecture]]] = {
@@ -93,7 +93,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family | None:
-    """Return the family of a config, or None for models that transformers computes."""
+    """Return the family of a config; None if specx has no decoder for it."""
     return FAMILIES.get(str(text_config(config).get("model_type")))
 
 
@@ -109,6 +109,5 @@ def read_architecture(
     """
     family = family_of(config)
     if family is None:
-        kind = text_config(config).get("model_type")
-        raise ModelError(f"{label} is of the type {kind}, which specx does not know.")
+        raise ModelError(f"{label} {why_refused(config)}")
     return family.read(Config(text_config(config), family.defaults, label, length))

@@ -27,9 +27,9 @@ def with_experts(
 ) -> MlpSpec:  # fmt: skip
     """Return an MLP of experts.
 
-    ``counts``: possible config keys of the number of experts; ``chosen``: the config key of the
-    experts per token; ``inner``: the experts' inner size, if it differs from the MLP's; ``how``:
-    other fields of ``ExpertsSpec``.
+    ``counts``: the config keys that may state the number of experts, of which the first stated one
+    counts; ``chosen``: the config key of the experts per token; ``inner``: the experts' inner size,
+    if it differs from the MLP's; ``how``: other fields of ``ExpertsSpec``.
     """
     stated = [key for key in counts if key in config.stated]
     count, number = config.size([*stated, *counts][0]), config.size(chosen)

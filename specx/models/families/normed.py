@@ -61,7 +61,7 @@ def exaone4(config: Config) -> Architecture:
 
 
 def layer_kinds(config: Config) -> tuple[bool, list[str]]:
-    """Return True if an EXAONE has windows, and its layer types.
+    """Return two facts of an EXAONE config: True if it has windows, and its layer types.
 
     A pattern may be a number, or letters (LLLG); letters are ignored if types are stated.
     """

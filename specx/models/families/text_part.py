@@ -28,6 +28,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 # tokens are not read).
 _SAME = {"mimo": "qwen2", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3"}
 _OUTSIDE = ("tie_word_embeddings", "dtype", "torch_dtype")  # may be stated for all parts together
+_PARTS = ("vision_config", "audio_config", "text_config")
 _WHY = {
     "paligemma": "whose text part attends to a prompt in both directions",
     "mllama": "whose text part has layers that attend to images",
@@ -55,12 +56,23 @@ def has_parts(config: Mapping[str, Any]) -> bool:
     return str(config.get("model_type")) in PARTS
 
 
-def why_refused(kind: str) -> str:
-    """Return why a model type's text part is not supported, as a relative clause."""
-    *some, last = PARTS
-    known = f"{', '.join(some)} and {last}"
-    why = _WHY.get(kind, "whose text part is not known")
-    return f"{why}; specx reads the text parts of {known}"
+def why_refused(config: Mapping[str, Any]) -> str:
+    """Return why a model without a family is refused: the words after its name in a message."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        return "has a config.json without a model_type; choose another model."
+    if any(config.get(key) is not None for key in _PARTS):
+        *some, last = PARTS
+        why = _WHY.get(kind, "whose text part is not known")
+        known = f"{', '.join(some)} and {last}"
+        return (
+            f"is a model for images or sound ({kind}), {why}; specx reads the text parts of "
+            f"{known}."
+        )
+    return (
+        f"is of the type {kind}, which is not supported; specx reads Llama, Mistral, Qwen, Gemma, "
+        "Phi, DeepSeek and other decoders."
+    )
 
 
 def qwen2_5_vl(config: Config) -> Architecture:

@@ -43,7 +43,7 @@ class Metadata:
         return sorted((key, each) for key, each in self._values.items() if key.startswith(prefix))
 
     def count(self, key: str, default: int | None = None) -> int:
-        """Return a whole number of at least 0; the numbers of a list must be equal."""
+        """Return a whole number of at least 0. All numbers of a list must be equal."""
         value = self._get(key, default)
         numbers = value if isinstance(value, list) else [value]
         if not numbers or any(number != numbers[0] for number in numbers):

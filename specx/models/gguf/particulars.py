@@ -297,7 +297,7 @@ def gemma4_experts(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return Gemma 4's RoPE for full attention; it rotates only pairs with the factor 1."""
+    """Return Gemma 4's RoPE for full attention, which rotates only pairs of stored factor 1."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
     if "rope_freqs.weight" in tensors:

@@ -345,7 +345,7 @@ class Emitter:
         self.line(to, count, lambda _, lanes: self.number(value, lanes))
 
     def increase(self, to: Value, by: Value, count: Number, factor: Value | None = None) -> None:
-        """Add ``count`` elements, multiplied by ``factor``, to the elements at another place."""
+        """Add ``count`` elements at ``by``, times ``factor`` (None: 1), to those at ``to``."""
 
         def total(i: Value, lanes: int) -> Value:
             before, added = (self.load(self.at(place, i), lanes) for place in (to, by))

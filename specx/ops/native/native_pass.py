@@ -427,7 +427,7 @@ def suits(weights: DecoderWeights) -> bool:
 
 
 def is_written_for(spec: DecoderSpec) -> bool:
-    """Return True if a pass supports the layers of a spec, whatever the weights are."""
+    """Return True if a pass supports the layers of a spec. Weights are checked by ``suits``."""
     return spec.per_layer is None and all(_is_known(layer) for layer in spec.layers)
 
 

@@ -5,7 +5,7 @@ from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "comparison"]
+    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "policies"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
     found = find_experiments("breakdown, speedup,breakdown")
     assert [experiment.name for experiment in found] == ["breakdown", "speedup"]
@@ -24,4 +24,3 @@ def test_all_of_them() -> None:
 def test_nothing_measured_is_nothing_found(name: str) -> None:
     findings = EXPERIMENTS[name].conclude([])
     assert not any(table.rows for table in findings.tables)
-    assert not any(series.x for figure in findings.figures for series in figure.series)

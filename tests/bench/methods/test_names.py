@@ -32,11 +32,11 @@ def test_a_name_is_a_method_and_settings():
     ("names", "message"),
     [
         ("specextent", r"'specextent' is not a method; did you mean 'specextend'"),
-        ("zzz", r"'zzz' is not a method; there are plain, hf-generate"),
+        ("zzz", r"'zzz' is not a method; there are plain, chain"),
         ("", r"'' is not a method"),
         ("plain,", r"'' is not a method"),
         ("tree-hat", r"'tree-hat' is not a method; did you mean 'tree'"),
-        ("hf-generate:chunk=3", r"hf-generate has no settings; write hf-generate"),
+        ("lookup:chunk=3", r"lookup has no settings; write lookup"),
         ("specextend:", r"no setting after the colon; write specextend:key=value"),
         ("specextend:chunk", r"'chunk' in specextend:chunk is not a setting; write key=value"),
         ("specextend:chunk=", r"'chunk=' in specextend:chunk= is not a setting"),
@@ -61,7 +61,7 @@ def test_a_wrong_name_is_one_sentence(names, message):
 
 def test_without_a_draft_few_methods_run():
     profile = tiny_setting().profile.changed(draft=None)
-    names = "plain,hf-generate,prompt-lookup,lookup"
+    names = "plain,lookup"
     find_methods(names, profile)
     for name in set(METHODS) - set(names.split(",")):
         with pytest.raises(UsageError, match=f"has no draft, so it cannot run {re.escape(name)}"):

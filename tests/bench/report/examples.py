@@ -1,58 +1,14 @@
-"""Figures of all kinds, and a benchmark with everything in it that is hard to write down: names
-that are markup, numbers of every size, a figure without data."""
+"""A benchmark with all that is hard to write down: names that are markup, numbers of every size."""
 
 from specx.bench.report.report import (
     BenchReport,
-    Figure,
     Findings,
     ReportSection,
-    Series,
     Table,
 )
 
-LENGTHS = (1024, 4096, 16384)
 METHODS = (*(f"method-{number}" for number in range(9)), "<b>&\"'$x$")
 HOSTILE = "<script>alert('&')</script>"
-
-
-def make_series(label: str, scale: float) -> Series:
-    y = tuple(scale * (1 + place) for place in range(len(LENGTHS)))
-    return Series(label, LENGTHS, y, tuple(0.9 * v for v in y), tuple(1.1 * v for v in y))
-
-
-MANY = Figure(
-    "many",
-    "Speedup over plain",
-    "input, tokens",
-    "speedup",
-    tuple(make_series(name, 1 + place / 10) for place, name in enumerate(METHODS)),
-    log_x=True,
-    level=1.0,
-)
-FEW = Figure("few", f"Two, {HOSTILE}", "chunks", "speedup", MANY.series[:2])
-BARS = Figure(
-    "bars",
-    "Prefill",
-    "method",
-    "seconds",
-    (Series("prefill", METHODS, tuple(float(i + 1) for i in range(10))),),
-    kind="bars",
-)
-STACKED = Figure(
-    "stacked",
-    "A step",
-    "input, tokens",
-    "milliseconds",
-    (
-        Series("drafting", LENGTHS, (1.0, 2.0, 3.0)),
-        Series("keep", LENGTHS, (0.5, 0.5, 0.5)),
-        Series("host", LENGTHS, (0.2, 0.3, 0.4)),
-    ),
-    kind="stacked",
-    log_x=True,
-)
-EMPTY = Figure("empty", "Control", "input, tokens", "speedup", ())
-FIGURES = (FEW, STACKED)  # of the report
 
 TABLE = Table(
     "Speed",
@@ -73,9 +29,7 @@ def make_bench(interrupted: bool = False) -> BenchReport:
             "speedup",
             f"Speed {HOSTILE}",
             "every method",
-            Findings(
-                (TABLE,), (*FIGURES, EMPTY), (f"A note with {HOSTILE}.",), f"3 × plain {HOSTILE}"
-            ),
+            Findings((TABLE,), (f"A note with {HOSTILE}.",), f"3 × plain {HOSTILE}"),
             ({"method": "plain", "output": list(range(300)), "facts": {"gap": 0.1}},),
         ),
         ReportSection("parts", "Parts", "of a step", Findings(headline="2 ms")),

@@ -16,9 +16,9 @@ from specx.models.decoder import Decoder
 from specx.models.families.weight_reader import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
 from specx.models.gguf.families import FAMILIES, OLLAMAS
-from specx.models.reference import transformers_config, transformers_model
 from specx.ops.contract import built_in_ops
 from tests.models.families import VISION, Text
+from tests.models.gguf.as_transformers import transformers_config, transformers_model
 from tests.models.gguf.writer import write_model
 
 SMALL = {

@@ -18,9 +18,9 @@ from specx.models.facts import window
 from specx.models.gguf.checkpoint import read_checkpoint
 from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.vocabulary import tokenizer_of
-from specx.models.reference import transformers_config
 from specx.models.tokenizer import Tokenizer as OurTokenizer
 from tests.models.families import Text
+from tests.models.gguf.as_transformers import transformers_config
 from tests.models.gguf.test_families import (
     CASES,
     DEEPSEEK,

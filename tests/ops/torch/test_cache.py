@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specx.models.facts import rope_of
 from specx.ops.torch.cache import rotate
+from tests.models.modules import rope_frequencies
 from tests.ops import reference
 from tests.tiny import LINEAR, LLAMA3, YARN, make_model
 
@@ -80,7 +80,7 @@ def test_agrees_with_the_rotary_embedding_of_a_model(kind):
     """
     rope_parameters = {**ROTARY[kind], "rope_theta": 10_000.0}
     model = make_model("llama", num_hidden_layers=1, rope_parameters=rope_parameters).double()
-    inv_freq = rope_of(model).inv_freq
+    inv_freq = rope_frequencies(model)
     ids, here, there = torch.arange(30, 50), torch.arange(20), torch.arange(0, 200, 10) + 3
     close(
         rotate(first_keys(model, ids, here), there - here, inv_freq),

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from specx.models.call import AttentionCall, KeptQueries, PrefillCall, SlotMapping, TreeCall
-from specx.models.seam import attention
 from specx.ops.ancestors import AncestorMask
 from specx.ops.torch.backend import TorchOps
+from tests.models.modules import attention
 from tests.ops import reference
 from tests.ops.examples import Inputs, assert_close, make_inputs, sets_of
 

@@ -1,73 +1,24 @@
-"""Load a model a second time, in its transformers class, for comparison."""
+"""GGUF files in their own classes of transformers, which tests compare our decoders with."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.errors import ModelError, reason
-from specx.models.families.text_part import has_parts
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
-from specx.models.loaded import LoadedModel
-from specx.models.memory import check_memory
-from specx.models.seam_config import quiet_transformers
-from specx.models.source import ModelSource, locate, read_raw
 from specx.ops.packed_weight import tensor_of
 from specx.ops.spec import AttentionSpec
 
-_BESIDE = 1.2  # of a model's weights: what it takes to load and run it
 
-
-@torch.inference_mode()
-def generate(
-    model: LoadedModel,
-    revision: str | None,
-    allowed: Tensor,
-    prompt: tuple[int, ...],
-    tokens: int,
-) -> tuple[list[int], Tensor]:
-    """Return the most probable tokens after ``prompt``, and their logits [T, V].
-
-    ``allowed``: bool [V]; no other id is chosen.
-
-    Raises OutOfMemoryError if a second copy of the model does not fit, ModelError if the model's
-    files are gone, and transformers' errors.
-    """
-    source = locate(model.source, revision, "target")
-    check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")
-    ids = torch.tensor([prompt], dtype=torch.int64, device=model.device)
-    with quiet_transformers():
-        own = load_own_class(source, model.dtype).to(model.device).eval()
-        own.generation_config = GenerationConfig()  # else its own would change the choice
-        found = own.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            logits_processor=[lambda _, scores: scores.masked_fill(~allowed, -torch.inf)],
-            do_sample=False,
-            max_new_tokens=tokens,
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
-    return found.sequences[0, len(prompt) :].tolist(), torch.cat(found.logits)
-
-
-def load_own_class(source: ModelSource, dtype: torch.dtype) -> Any:
-    """Load a model in its own class of transformers, on the CPU. Raises transformers' errors."""
-    if source.gguf is not None:
-        gguf = read_checkpoint(source.gguf, source.label)
-        return transformers_model(gguf, transformers_config(gguf), dtype)[0]
-    raw = read_raw(source.folder, source.label)
-    classes = AutoModelForImageTextToText if has_parts(raw) else AutoModelForCausalLM
-    return classes.from_pretrained(
-        source.folder,
-        dtype=dtype,
-        trust_remote_code=False,
-        local_files_only=True,
-        weights_only=True,
-    )
+def load_own_class(file: Path, dtype: torch.dtype) -> Any:
+    """Load a GGUF file in its own class of transformers, on the CPU."""
+    gguf = read_checkpoint(file, str(file))
+    return transformers_model(gguf, transformers_config(gguf), dtype)[0]
 
 
 _OF_DELTA = ("qkv", "gate", "rates", "convolution", "decay", "step_bias", "delta_norm", "out")
