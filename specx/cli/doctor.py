@@ -20,13 +20,19 @@ from specx.reports.environment import PACKAGES, environment, installed_version
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
 # packages that make a GPU or a CPU faster
-OPTIONAL = ("triton", "llvmlite")
+OPTIONAL = ("triton", "flash-attn", "fa3-fwd", "llvmlite")
 ATTENTION = {
     "cpu": "torch flash; query heads that share a key head are packed as rows",
     "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (unfused in float32)",
     "torch": "torch flash (unfused in float32); slow, because Triton is missing",
 }
+NOT_CHOSEN = {  # why a package that works is used only when a profile names it
+    "flash-attn": "measured slower than Triton's kernels and cuDNN",
+    "fa3-fwd": "faster only on Hopper with Triton",
+}
+INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}
 LENGTH = "8k"  # of a text, in tokens
+TRIED_HEAD = 128  # the size of a head for which packages are tried; most models have it
 HOPPER = "9.0"
 GB = 10**9
 
@@ -173,6 +179,8 @@ def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
     if torch and not gpus:
         plan["few_rows"] = few_rows = _few_rows()
         plan["row_invariant"] = few_rows.startswith("machine code")
+    if torch and gpus:
+        plan.update(_packages(torch))
     nvidia = torch is not None and torch.version.cuda is not None
     if nvidia and path == "triton" and any(gpu["capability"] == HOPPER for gpu in gpus):
         plan["hopper_kernels"] = _compiler()
@@ -188,6 +196,30 @@ def _attention(gpus: list[Findings]) -> str:
     from specx.ops.contract import built_in_ops
 
     return built_in_ops(torch.device("cuda")).name
+
+
+def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
+    """Yield each flash attention package with its status: usable, broken, or worth installing."""
+    from specx.ops.contract import faster_package
+    from specx.ops.torch.flash_packages import PACKAGES, UnusableError, load
+
+    device = torch.device("cuda")
+    faster = faster_package(device)
+    for name in PACKAGES:
+        if not installed_version(name):
+            if name == faster:
+                yield name, f"not installed; makes attention faster: {INSTALLED_BY[name]}"
+            continue
+        try:
+            package = load(name, device, torch.bfloat16, TRIED_HEAD)
+        except UnusableError as reason:
+            yield name, f"cannot be used: {reason}"
+            continue
+        if name == faster:
+            also = " and for the prefix of a tree" if package.verifies else ""
+            yield name, f"used for prompts{also} in bfloat16: measured faster"
+        else:
+            yield name, f"not chosen: {NOT_CHOSEN[name]}; `attention: {name}` selects it"
 
 
 def _few_rows() -> str:

@@ -131,6 +131,7 @@ def _numbers(model: LoadedModel) -> dict[str, Any]:
         "weights": model.weights_from,
         "facts": hashlib.sha256(facts).hexdigest(),
         "dtype": f"{model.dtype}, {model.cache_dtype}, {model.activations}",
+        "attention": model.ops.attention_by,
         "device": torch.cuda.get_device_name(model.device) if is_cuda else CPU,
         "versions": [__version__, str(torch.__version__)],
     }

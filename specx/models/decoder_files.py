@@ -25,13 +25,13 @@ from specx.models.memory import free_bytes
 from specx.models.model_files import (
     ModelFiles,
     Packing,
+    attending_ops,
     check_fit,
     kept_in_blocks,
     packing_of,
     stated_dtype,
     unpacked_dtype,
 )
-from specx.ops.contract import built_in_ops
 from specx.ops.layer_stream import LayerStream
 from specx.ops.packed_weight import PackedWeight, tensor_of
 from specx.ops.spec import DecoderSpec
@@ -118,7 +118,10 @@ def loaded_decoder(
     spec, chosen = architecture.spec, files.spec
     if files.role == "draft":
         _check_movable(spec, files.source.label)
-    ops = built_in_ops(files.device)
+    head_dim = max(
+        layer.attention.head_dim for layer in spec.layers if layer.attention.delta is None
+    )
+    ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
     stream = LayerStream(files.device) if chosen.offload else None
     reader = WeightReader(
         spec=spec,

@@ -20,9 +20,9 @@ from specx.models.head_config import HeadSpec, mtp_spec, project_of, read_head_s
 from specx.models.head_decoder import HeadDecoder, decoder_spec, expected_shapes, head_weights
 from specx.models.loaded import DTYPES, LoadedModel, ModelSpec
 from specx.models.memory import check_memory
+from specx.models.model_files import attending_ops
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.weight_files import loaded_bytes, weight_files
-from specx.ops.contract import built_in_ops
 from specx.ops.layers import LinearMap
 from specx.profile import MTP_TYPES
 
@@ -239,7 +239,8 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
     weights = checked(tensors, dict(expected_shapes(shape, label)), label)
     ids = target_ids(tensors, shape, target, label).to(target.device)
     embedding, lm_head = target.vocabulary_weights
-    ops = built_in_ops(target.device)
+    dim = decoder_spec(shape, label)[0].softmax.head_dim
+    ops = attending_ops(spec.model, target.ops.attention_by, target.device, dtype, dim)
 
     def joined(names: Sequence[str]) -> Tensor:
         found = [weights[name].to(target.device, dtype) for name in names]

@@ -28,7 +28,7 @@ class ModelSpec:
 
     ``model``: a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``: a
     branch, tag or commit on the hub; ``dtype``: float32, float16, bfloat16, or auto for the
-    checkpoint's; ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
+    checkpoint's; ``attention``, ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
     profile. For heads with incomplete files: ``head_layers``, the target layers whose inputs the
     head reads, counted from 0; ``norm_output``, the meaning of this key in the head's config.
     """
@@ -36,6 +36,7 @@ class ModelSpec:
     model: str
     revision: str | None = None
     dtype: str = "auto"
+    attention: str = "auto"
     kv_cache_dtype: str = "auto"
     activations: str = "auto"
     offload: str | None = None

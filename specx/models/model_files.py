@@ -20,9 +20,10 @@ from specx.models.quantized import Reading, quantization, reading_of
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.models.weight_files import bytes_to_download, loaded_bytes, weight_files
-from specx.ops.contract import kept_formats
+from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.native import is_limited
 from specx.ops.spec import DecoderSpec
+from specx.ops.torch.flash_packages import UnusableError
 from specx.profile import OLLAMA
 
 ROOM = 0.8  # of a GPU's free memory, for weights in bfloat16: caches need some, too
@@ -169,6 +170,22 @@ def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count:
         if packed.name in kept_in_blocks(files, spec, count * wide.itemsize, rounds=rounds):
             return Packing(wide, (packed.name,), rounds)
     return Packing(stated)
+
+
+def attending_ops(
+    source: str, attention: str, device: torch.device, dtype: torch.dtype, head_dim: int
+) -> Ops:
+    """Return a device's operations for a model; ``attention``: ``target.attention`` of the profile.
+
+    Raises UsageError if a requested package cannot be used.
+    """
+    try:
+        return ops_for(device, attention, dtype, head_dim)
+    except UnusableError as reason:
+        raise UsageError(
+            f"{source} cannot use `attention: {attention}` here: {reason}; choose auto, or see "
+            "what `specx doctor` finds."
+        ) from reason
 
 
 def usable(device: str | torch.device) -> torch.device:

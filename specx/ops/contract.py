@@ -1,6 +1,6 @@
 """The operations that have more than one implementation: one signature and one docstring each.
 
-``built_in_ops`` chooses the backend of a device once, when a model is loaded. A
+``ops_for`` chooses the backend that serves a model on a device, once, when the model is loaded. A
 backend chooses among its own kernels by shape, in its file ``backend.py``.
 
 Letters of shapes: T new tokens, of a tree or a chunk of a prompt; Hq query heads, Hkv key heads; D
@@ -10,7 +10,7 @@ step can be recorded as CUDA graphs.
 """
 
 import importlib.util
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from specx.ops.packed_weight import Weight
 from specx.ops.penalties import Penalties, TextSoFar
 from specx.ops.spec import NormSpec
 from specx.ops.torch.backend import CpuOps, TorchOps
+from specx.ops.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
 from specx.ops.trees import Level, Path, TokenTree
 from specx.ops.triton.packed_layout import LAYOUTS
 
@@ -81,10 +82,45 @@ def packed_row_bytes(device: torch.device, form: BlockFormat, columns: int) -> i
     return (form if device.type == "cpu" else LAYOUTS[form.name]).row_bytes(columns)
 
 
+def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":
+    """Choose the backend for a model with heads of size ``head_dim``.
+
+    ``attention``: one of ``PACKAGES``, used for all cases that the package supports; ``built-in``:
+    no package; ``auto``: ``faster_package``, if it is installed and works.
+
+    Raises UnusableError if a package named by the user cannot be used.
+    """
+    own = built_in_ops(device)
+    if attention in PACKAGES:
+        return cast(Ops, FlashOps(own, load(attention, device, dtype, head_dim), attention))
+    faster = faster_package(device) if attention == "auto" else None
+    try:
+        package = load(faster, device, dtype, head_dim) if faster else None
+    except UnusableError:  # absent, most of the time; ``specx doctor`` says why
+        package = None
+    return own if package is None else cast(Ops, FlashOps(own, package, attention))
+
+
+def faster_package(device: torch.device) -> str | None:
+    """Return the package measured to be faster than the built-in attention, or None.
+
+    ``docs/performance.md`` has the figures.
+    """
+    if device.type != "cuda":
+        return None
+    if not HAS_TRITON:
+        return "flash-attn"  # torch's flash kernels do not divide keys among programs
+    return "fa3-fwd" if torch.cuda.get_device_capability(device) == (9, 0) else None
+
+
 class Ops(Protocol):
-    """The operations of one backend."""
+    """The operations of one backend.
+
+    ``attention_by``: the setting that chose the attention; ``built-in`` without a package.
+    """
 
     name: str
+    attention_by: str
 
     # KV caches: storage [layers, 2, Hkv, capacity, D], keys first; lengths are int64 [1]
 

@@ -197,6 +197,11 @@ class Profile(Section):
         description="documents longer than the window; parts: one summary of all parts; "
         "separate: a summary per part; refuse: an error",
     )
+    attention: Literal["auto", "built-in", "flash-attn", "fa3-fwd"] = Field(
+        default="auto",
+        description="attention package on an NVIDIA GPU, which must be installed; built-in: none; "
+        "auto: an installed one that was measured to be faster",
+    )
     keep: bool = Field(
         default=False,
         description="keep the document's KV cache in the cache folder for later requests; the "

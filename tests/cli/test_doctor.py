@@ -17,6 +17,8 @@ from specx.models import memory
 from specx.ops import contract
 from specx.ops.hopper import compiler
 from specx.ops.hopper.driver import CudaError
+from specx.ops.torch import flash_packages
+from specx.ops.torch.flash_packages import UnusableError
 from specx.reports.environment import environment
 
 
@@ -69,7 +71,7 @@ def test_as_json() -> None:
 
 def test_packages_that_make_a_gpu_faster() -> None:
     report = doctor.examine()
-    assert set(report["optional"]) == {"triton", "llvmlite"}
+    assert set(report["optional"]) == {"triton", *flash_packages.PACKAGES, "llvmlite"}
     assert "optional" in list(doctor._lines(report))
 
 
@@ -103,6 +105,50 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], torch: A
     monkeypatch.setattr(doctor, "installed_version", installed.get)
     monkeypatch.setattr(contract, "HAS_TRITON", "triton" in installed)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        (
+            {"triton": "3.6.0"},
+            {"fa3-fwd": "not installed; makes attention faster: pip install fa3-fwd"},
+        ),
+        ({}, {"flash-attn": "not installed; makes attention faster: see docs/performance.md"}),
+        (
+            {"triton": "3.6.0", "flash-attn": "2.8.3", "fa3-fwd": "0.0.3"},
+            {
+                "flash-attn": "not chosen: measured slower than Triton's kernels and cuDNN; "
+                "`attention: flash-attn` selects it",
+                "fa3-fwd": "used for prompts in bfloat16: measured faster",
+            },
+        ),
+        (
+            {"flash-attn": "2.8.3"},
+            {
+                "flash-attn": "used for prompts and for the prefix of a tree in bfloat16: "
+                "measured faster"
+            },
+        ),
+    ],
+)
+def test_packages_of_flash_attention(
+    monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], said: dict[str, str]
+) -> None:
+    """Each that is installed: whether it is used and why; a broken one is a sentence, too."""
+
+    def load(name: str, *_: Any) -> Any:
+        if name not in installed:
+            raise UnusableError("it is not installed")
+        return SimpleNamespace(verifies=name == "flash-attn")
+
+    on_gpus(monkeypatch, installed, fake_torch(1))
+    monkeypatch.setattr(flash_packages, "load", load)
+    report = doctor.examine()
+    use = report["specx_will_use"]
+    assert {name: use[name] for name in flash_packages.PACKAGES if name in use} == said
+    for name, sentence in said.items():
+        assert f"  {name:<17} {sentence}" in list(doctor._lines(report))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.methods import Pair
 from specx.models.facts import eos_token_ids, window
 from specx.models.loaded import LoadedModel
-from specx.ops.contract import built_in_ops
+from specx.models.model_files import attending_ops
 from specx.profile import GenerationSettings, Profile, resolve
 from specx.profile.schema import (
     DraftCacheSettings,
@@ -52,7 +52,9 @@ def loaded(
         for layer in model.get_decoder().layers:
             layer.self_attn.o_proj.weight *= attention
     config, device = model.config, torch.device("cpu")
-    ops = built_in_ops(device)
+    dim = config.hidden_size // config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or dim
+    ops = attending_ops("tiny", "auto", device, model.dtype, head_dim)
     decoder = decoder_of(model.requires_grad_(False), ops)
     rows = model.get_output_embeddings().weight.shape[0]
     stated = [each.eos_token_id for each in (model.generation_config, config, tokenizer)]

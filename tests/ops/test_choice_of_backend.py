@@ -24,7 +24,7 @@ REPORTED = {"cli/doctor.py": {"specx.ops.hopper.compiler", "specx.ops.hopper.dri
 def nodes(file: Path) -> list[ast.AST]:
     """Return the syntax of a file that names what is looked for here."""
     text = file.read_text(encoding="utf-8")
-    if not re.search(r"built_in_ops|specx\.ops\.(triton|hopper)|specx\.ops import", text):
+    if not re.search(r"ops_for|built_in_ops|specx\.ops\.(triton|hopper)|specx\.ops import", text):
         return []
     return list(ast.walk(ast.parse(text)))
 
@@ -44,11 +44,12 @@ def calls_of(file: Path, name: str) -> int:
 
 
 def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
-    callers = {name: calls_of(file, "built_in_ops") for name, file in FILES.items()}
-    assert {name: count for name, count in callers.items() if count} == {
-        "models/decoder_files.py": 1,
-        "models/head_files.py": 1,
-        "cli/doctor.py": 1,  # it says which one it would be
+    names = ("ops_for", "built_in_ops")
+    callers = {name: [calls_of(file, each) for each in names] for name, file in FILES.items()}
+    assert {name: counts for name, counts in callers.items() if any(counts)} == {
+        "models/model_files.py": [1, 0],
+        "ops/contract.py": [0, 1],
+        "cli/doctor.py": [0, 1],  # it says which one it would be
     }
 
 

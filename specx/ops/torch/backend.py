@@ -30,6 +30,7 @@ class TorchOps:
     """``Ops`` in torch, for any device and dtype."""
 
     name = "torch"
+    attention_by = "built-in"
 
     store_rows = staticmethod(cache.store_rows)
     keep_rows = staticmethod(cache.keep_rows)
