@@ -159,7 +159,7 @@ def test_draws_are_distributed_as_the_targets_own():
     """The second token of texts that begin alike; a head drafts it."""
     pair, prompt = apt_pair("eagle"), make_prompt(12)
     target, written, accepted = pair.target, [], 0
-    for seed in range(500):
+    for seed in range(300):
         profile = make_profile(
             tree={"nodes": 4, "depth": 1}, max_new_tokens=2, temperature=3.0, top_k=4, seed=seed
         )
@@ -176,4 +176,4 @@ def test_draws_are_distributed_as_the_targets_own():
     assert p_value(counts, exact) > 1e-3
     colder = torch.zeros(VOCAB).index_copy(0, best.indices, best.values.softmax(-1))
     assert p_value(counts, colder) < 1e-3  # the test can fail
-    assert 100 < accepted < 500
+    assert 60 < accepted < 300

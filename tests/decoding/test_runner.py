@@ -97,7 +97,7 @@ def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
 def test_replayed_stages_write_the_same(method, below, shared, monkeypatch):
     """Also through a fallback, which changes the stages, and where passes are filled up."""
     monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
-    profile = make_profile(cache=CACHE, max_new_tokens=160, below=below)
+    profile = make_profile(cache=CACHE, max_new_tokens=100, below=below)
     expected = run(pair(), profile, method, PROMPT)
     monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Replaying())
     actual = run(pair(), profile, method, PROMPT)
