@@ -103,16 +103,17 @@ def crossed(
 ) -> list[Any]:
     """Return the parameters of each backend with the product of some tables.
 
-    In the interpreter, which is slow, most of them are for the slow tests: one in ``interpreted``
-    is not, and of half precision, which is computed as float32, a third of these.
+    Of float32 all are for every run, of another type each backend takes a third; the rest is for
+    the slow tests. In the interpreter, which is slow, one in ``interpreted`` is for every run, and
+    of half precision, which is computed as float32, a third of these.
     """
     found = []
-    for backend in backends_of(operation, *types):
-        every = 1
+    for place, backend in enumerate(backends_of(operation, *types)):
+        every, first = (1 if backend.dtype == F32 else 3), place
         if backend.ops.name == "triton" and DEVICE.type == "cpu":
-            every = interpreted * (3 if backend.dtype == F16 else 1)
+            every, first = interpreted * (3 if backend.dtype == F16 else 1), 0
         for number, cell in enumerate(product(*(table.items() for table in tables))):
-            (names, values), slow = zip(*cell, strict=True), number % every > 0
+            (names, values), slow = zip(*cell, strict=True), (number - first) % every > 0
             found.append(
                 pytest.param(
                     backend, *values, id="-".join((str(backend), *names)),
