@@ -37,6 +37,16 @@ def bench(capsys: pytest.CaptureFixture[str]) -> Run:
     return do
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the page, the report and the figures of one run."""
+    folder = tmp_path_factory.mktemp("bench") / "first"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        assert run(["bench", *QUICK, "--methods", "plain,tree", "--out", str(folder)]) == 0
+    return folder
+
+
 def test_tables_on_stdout_and_a_page_in_a_folder(bench: Run) -> None:
     ended = bench(*QUICK, "--methods", "plain,specextend")
     assert ended.code == 0
@@ -74,12 +84,11 @@ def test_documents_of_the_user(bench: Run) -> None:
     assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest"]
 
 
-def test_the_page_can_be_made_again(bench: Run) -> None:
-    bench(*QUICK, "--methods", "plain,tree", "--out", "first")
-    ended = bench("--from", "first/bench.json", "--out", "second")
+def test_the_page_can_be_made_again(bench: Run, measured: Path) -> None:
+    ended = bench("--from", str(measured / "bench.json"), "--out", "second")
     assert ended.code == 0
     for name in ("bench.html", "bench.json"):
-        assert Path("second", name).read_bytes() == Path("first", name).read_bytes()
+        assert Path("second", name).read_bytes() == (measured / name).read_bytes()
 
 
 def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
@@ -106,9 +115,10 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
     assert Path("again/figures/speedup-digest.svg").exists()
 
 
-def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Run) -> None:
-    bench(*QUICK, "--methods", "plain", "--out", "first")
-    report = json.loads(Path("first/bench.json").read_text())
+def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(
+    bench: Run, measured: Path
+) -> None:
+    report = json.loads((measured / "bench.json").read_text())
     report["sections"][0]["name"] = "hybrid"
     Path("old.json").write_text(json.dumps(report))
     ended = bench("--from", "old.json", "--json")
@@ -116,10 +126,9 @@ def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Run) -
     assert json.loads(ended.out) == report
 
 
-def test_a_page_cannot_be_made_again_without_outputs(bench: Run) -> None:
-    bench(*QUICK, "--methods", "plain", "--out", "first")
-    path = Path("first/bench.json")
-    report = json.loads(path.read_text())
+def test_a_page_cannot_be_made_again_without_outputs(bench: Run, measured: Path) -> None:
+    path = Path("first.json")
+    report = json.loads((measured / "bench.json").read_text())
     for raw in report["sections"][0]["runs"]:
         del raw["output"]
     path.write_text(json.dumps(report))

@@ -102,9 +102,12 @@ def test_every_method_writes_the_plain_text(family, method, settings):
     assert sum(result.accepted) > 0 or method in ("streaming", "lookup")
 
 
+WITH_A_HEAD = every_other([method for method in METHODS if method != "lookup"], SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("kind", "method", "settings"),
-    pairwise(KINDS, [method for method in METHODS if method != "lookup"], SETTINGS),
+    [(KINDS[place // 2 % 2], *cell) for place, cell in enumerate(WITH_A_HEAD)],
 )
 def test_every_method_with_a_head_writes_the_plain_text(kind, method, settings):
     profile = make_profile(

@@ -18,6 +18,7 @@ from specx.profile import Sampling
 from tests.decoding.chi_square import p_value
 from tests.decoding.pairs import check, loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.trigrams import random_table, trigram_model
+from tests.pairwise import every_other
 from tests.tiny import make_model
 
 VOCABULARY, ALLOWED = 7, 5  # the last two ids are outside the tokenizer
@@ -174,8 +175,9 @@ def test_the_rule_is_exact_where_recursive_rejection_is_biased():
     assert p_value(biased, target) < 1e-9
 
 
-@pytest.mark.parametrize("warping", WARPINGS)
-@pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
+@pytest.mark.parametrize(
+    ("method", "warping"), every_other(["tree", "streaming", "specextend"], WARPINGS)
+)
 def test_the_same_seed_writes_the_same_text(method, warping):
     weights = {"seed": 0, "attention": 0.1}
     pair = pair_of(loaded(**weights, peak=2.0), loaded(**weights, peak=2.0, noise=0.005))

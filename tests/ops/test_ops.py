@@ -219,8 +219,9 @@ CHOSEN = {
 }
 
 
-@backends("gather_chunks", ROWS_OF_CACHES)
-@cases(CHOSEN)
+@pytest.mark.parametrize(
+    ("backend", "case"), crossed("gather_chunks", ROWS_OF_CACHES, CHOSEN, interpreted=2)
+)
 def test_gather_chunks(backend: Backend, case: ChunkCase) -> None:
     """Half precision rounds once, whatever lies between."""
     inv_freq = 10_000.0 ** -(torch.arange(case.turned, dtype=F64) / 24)
@@ -762,7 +763,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(
-    ("backend", "case", "text"), crossed("penalize", LOGITS, PENALTIES, TEXTS, interpreted=5)
+    ("backend", "case", "text"), crossed("penalize", LOGITS, PENALTIES, TEXTS, interpreted=9)
 )
 def test_penalize(backend: Backend, case: Penalties, text: tuple[int, int, int]) -> None:
     vocabulary, prompt, output = text

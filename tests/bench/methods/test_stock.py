@@ -14,7 +14,7 @@ from specx.models.loaded import ModelSpec
 from specx.profile import GenerationSettings
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
 from tests.decoding.pairs import allowed, loaded, pair_of
-from tests.pairwise import pairwise
+from tests.pairwise import every_other, pairwise
 from tests.tiny import VOCAB, make_tokenizer
 
 STOCK = ["hf-generate", "hf-assisted", "prompt-lookup"]
@@ -51,8 +51,7 @@ def test_it_ends_where_the_text_ends(name):
     assert run_method(name, setting, case).output == whole[:11]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize(("name", "temperature"), every_other(STOCK, [0.0, 1.0]))
 def test_ids_outside_the_tokenizer_are_never_written(name, temperature):
     models = []
     for settings in (SURE, LIKE_IT):
@@ -175,16 +174,14 @@ def test_a_clock_tells_prompt_and_steps_apart():
     assert 0 <= clock.seconds[0] <= clock.seconds[1]
 
 
-@pytest.mark.parametrize("name", ["hf-generate", "hf-assisted", "prompt-lookup"])
-@pytest.mark.parametrize(
-    "generation",
-    [
-        {"repetition_penalty": 1.3},
-        {"presence_penalty": 1.0, "frequency_penalty": 0.5},
-        {"no_repeat_ngram": 2, "suppress_tokens": [*range(50)], "begin_suppress_tokens": [60]},
-    ],
-    ids=["repetition", "presence", "n-grams"],
+PENALTIES = (
+    {"repetition_penalty": 1.3},
+    {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+    {"no_repeat_ngram": 2, "suppress_tokens": [*range(50)], "begin_suppress_tokens": [60]},
 )
+
+
+@pytest.mark.parametrize(("name", "generation"), every_other(STOCK, PENALTIES))
 def test_penalties_are_those_of_the_profile(name, generation):
     setting, case = tiny_setting(max_new_tokens=40, **generation), tiny_case(70)
     ours = run_method("plain", setting, case).output

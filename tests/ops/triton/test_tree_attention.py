@@ -114,7 +114,10 @@ def borders(launch: Launch) -> list[int]:
 
 @pytest.mark.parametrize(
     ("launch", "prefix"),
-    [(launch, borders(launch)[number]) for launch, number in every_other(LAUNCHES, range(8))],
+    [
+        pytest.param(launch, borders(launch)[number], marks=pytest.mark.slow if place % 2 else ())
+        for place, (launch, number) in enumerate(every_other(LAUNCHES, range(8)))
+    ],
     ids=str,
 )
 def test_every_launch_around_its_borders(launch, prefix):
@@ -151,7 +154,10 @@ def test_one_row_around_the_borders_of_long_blocks(prefix, splits):
 
 @pytest.mark.parametrize(
     ("tree", "prefix", "launch"),
-    [("star", 63, WIDE), ("chain", 130, FEW_ROWS), ("star", 63, replace(FEW_ROWS, splits=16))],
+    [
+        *[("star", 63, WIDE), ("chain", 130, FEW_ROWS)],
+        pytest.param("star", 63, replace(FEW_ROWS, splits=16), marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_the_widest_and_the_deepest_tree(tree, prefix, launch):
