@@ -82,15 +82,15 @@ def test_the_text_is_the_targets_own(kind, method):
     assert len(set(result.accepted)) > 1
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 17, 33])
-@pytest.mark.parametrize("method", ["tree", "specextend+lookup"])
+@pytest.mark.parametrize(
+    ("method", "length"), every_other(["tree", "specextend+lookup"], [1, 2, 3, 15, 16, 17, 33])
+)
 def test_prompts_from_one_token_to_some_chunks(method, length, monkeypatch):
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     check(apt_pair("safeailab"), method, make_profile(cache=SMALL_CACHE), make_prompt(length))
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 32])
-@pytest.mark.parametrize("top_k", [1, 2, 50])
+@pytest.mark.parametrize(("chunk", "top_k"), every_other([1, 4, 32], [1, 2, 50]))
 def test_working_caches_of_every_size(chunk, top_k):
     cache = {"chunk": chunk, "top_k": top_k, "every": 3, "sink": 0, "window": 16, "layer": 0}
     for method in ("streaming", "specextend"):

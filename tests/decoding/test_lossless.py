@@ -93,8 +93,7 @@ def test_working_caches_of_every_size(chunk, top_k, every):
         check(pair, method, make_profile(cache=cache), make_prompt(70))
 
 
-@pytest.mark.parametrize("window", [None, 1, 7, 200])
-@pytest.mark.parametrize("layer", [0, 1, "last"])
+@pytest.mark.parametrize(("window", "layer"), every_other([None, 1, 7, 200], [0, 1, "last"]))
 def test_layers_and_draft_windows(layer, window):
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     profile = make_profile(cache={**SMALL_CACHE, "layer": layer, "window": window})
@@ -263,8 +262,7 @@ def padded():
     return models
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["plain", *DRAFTING])
+@pytest.mark.parametrize(("method", "temperature"), every_other(["plain", *DRAFTING], [0.0, 1.0]))
 def test_ids_outside_the_tokenizer_are_never_written(method, temperature, padded):
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40, temperature=temperature)
     result = check(pair_of(*padded), method, profile, make_prompt(30))

@@ -21,7 +21,7 @@ from tests.decoding.test_sampling import (
     sample,
     warped,
 )
-from tests.pairwise import every_other, pairwise
+from tests.pairwise import every_other
 from tests.tiny import make_model
 
 METHODS = ["tree", "streaming", "specextend", "lookup", "specextend+lookup"]
@@ -94,7 +94,14 @@ def test_plain_text_is_what_generate_writes(family, settings):
         assert ours != unpenalized(family)
 
 
-@pytest.mark.parametrize(("family", "method", "settings"), pairwise(FAMILIES, METHODS, SETTINGS))
+# Every method meets every family in test_lossless, and every family most settings above.
+@pytest.mark.parametrize(
+    ("family", "method", "settings"),
+    [
+        (FAMILIES[place % len(FAMILIES)], *cell)
+        for place, cell in enumerate(every_other(METHODS, SETTINGS))
+    ],
+)
 def test_every_method_writes_the_plain_text(family, method, settings):
     pair = pair_of(loaded(family, **SURE), loaded(DRAFTS.get(family, family), **LIKE_IT))
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40, **SETTINGS[settings])
