@@ -6,16 +6,7 @@ import pytest
 import torch
 
 from specx.ops.contract import HAS_TRITON, built_in_ops
-from tests.models.families import (
-    CELLS,
-    FEATURES,
-    WITH_STATES,
-    Cell,
-    Text,
-    ancestors_of,
-    by_speed,
-    make_pair,
-)
+from tests.models.families import CELLS, FEATURES, WITH_STATES, Cell, Text, ancestors_of, make_pair
 from tests.models.rows import CAPACITY, check_rows, copy_of, logits_alone
 from tests.threads import threads
 
@@ -24,7 +15,7 @@ CPU = torch.device("cpu")
 PREFIXES = (60, 500, 511)
 
 
-@pytest.mark.parametrize("cell", by_speed(lambda cell: cell.feature in FEATURES))
+@pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_row_of_a_tree_is_what_it_is_alone(cell: Cell, tmp_path: Path) -> None:
     """Behind one of the prefixes, and on one thread or two."""
     decoder = make_pair(cell, tmp_path).decoder(CAPACITY, built_in_ops(CPU), CPU, torch.float32)
@@ -36,7 +27,6 @@ def test_a_row_of_a_tree_is_what_it_is_alone(cell: Cell, tmp_path: Path) -> None
 
 
 BRANCHED = [0, 0, 0]  # parents
-SHORTEST = "a text part, a delta rule"  # two layers, which an interpreter needs seconds for
 
 
 @pytest.mark.skipif(
@@ -47,10 +37,10 @@ SHORTEST = "a text part, a delta rule"  # two layers, which an interpreter needs
     [
         pytest.param(
             cell, dtype, id=f"{cell}, {dtype}",
-            marks=() if cell.feature == SHORTEST and dtype.itemsize < 4 else pytest.mark.slow,
+            marks=() if cell.feature == "a delta rule" and dtype.itemsize < 4 else pytest.mark.slow,
         )
         for cell in CELLS
-        if cell.feature in (FEATURES & WITH_STATES) | {SHORTEST}
+        if cell.feature in FEATURES & WITH_STATES
         for dtype in (torch.float32, torch.bfloat16)
     ],
 )  # fmt: skip
