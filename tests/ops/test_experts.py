@@ -16,7 +16,6 @@ from tests.ops import reference
 from tests.ops.examples import ERROR, error
 from tests.ops.test_blocks import random_blocks
 from tests.ops.test_ops import BF16, F16, F32, F64, Backend, backends, backends_of
-from tests.pairwise import every_other
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 # The interpreter, which is slow, computes half precision as float32.
@@ -95,24 +94,11 @@ BY_SPEED = [
     pytest.param(case, marks=() if name in QUICK else pytest.mark.slow, id=name)
     for name, case in CASES.items()
 ]
-# A shared expert of another size is read by kernels of its own where rows are few.
-QUICK_ROWS = [
-    *every_other(sorted(QUICK), (1, 5, 70)), ("groups, scaled, a shared expert", 5),
-]  # fmt: skip
-BY_ROWS = [
-    pytest.param(
-        case,
-        rows,
-        marks=() if (name, rows) in QUICK_ROWS else pytest.mark.slow,
-        id=f"{name}-{rows}",
-    )
-    for name, case in CASES.items()
-    for rows in (1, 5, 70)
-]
 
 
 @TYPES
-@pytest.mark.parametrize(("case", "rows"), BY_ROWS)
+@pytest.mark.parametrize("case", BY_SPEED)
+@pytest.mark.parametrize("rows", [1, 5, 70])
 def test_experts(backend: Backend, case: Case, rows: int) -> None:
     """Of one row, of few, and of many."""
     weights, x = layer(case, backend), rows_of(backend, rows)
