@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -108,17 +108,17 @@ def place(file: Path) -> str:
 
 
 @cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def nodes_of(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """The modules that are imported anywhere in a tree; of ``from specx import x``, ``specx.x``."""
-    for node in ast.walk(tree):
+def imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The modules that are imported in some nodes; of ``from specx import x``, ``specx.x``."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports here are absolute"
             whole = node.module == "specx"
@@ -129,9 +129,9 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def imported_names(tree: ast.AST) -> Iterator[str]:
+def imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield ``a.b`` for each ``from a import b``: b may be a module."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{each.name}" for each in node.names)
 
@@ -175,7 +175,7 @@ def test_no_arrow_points_back() -> None:
     wrong = set()
     for file in FILES:
         allowed = ROOMS.get(room(file), {"cli"}) | {room(file), "__version__"}
-        for module in imported(parsed(file)):
+        for module in imported(nodes_of(file)):
             if module.startswith("specx.") and module.split(".")[1] not in allowed:
                 wrong.add(f"{place(file)}: {module}")
     assert wrong == set()
@@ -186,7 +186,7 @@ def test_no_two_files_need_each_other() -> None:
     names = {f"specx.{place(file)[:-3].replace('/', '.')}": file for file in FILES}
     arrows = {}
     for name, file in names.items():
-        found = set(imported(parsed(file))) | set(imported_names(parsed(file)))
+        found = set(imported(nodes_of(file))) | set(imported_names(nodes_of(file)))
         arrows[name] = (found & names.keys()) - {name}
     while free := {
         name
@@ -219,7 +219,7 @@ def test_behind_resolve_nobody_reads_a_profile() -> None:
     reading = {
         place(file)
         for file in FILES
-        for node in ast.walk(parsed(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.ImportFrom)
         and node.module
         and node.module.startswith("specx.profile")
@@ -234,8 +234,8 @@ def test_behind_resolve_nobody_reads_a_profile() -> None:
 def test_imports_inside_functions_are_listed() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for file in FILES:
-        for node in ast.walk(parsed(file)) if room(file) != "cli" else ():
-            late = set(imported(node)) if isinstance(node, FUNCTION) else set()
+        for node in nodes_of(file) if room(file) != "cli" else ():
+            late = set(imported(ast.walk(node))) if isinstance(node, FUNCTION) else set()
             if late:
                 found[place(file)] |= late
     assert dict(found) == LATE_IMPORTS
@@ -252,7 +252,7 @@ def test_what_is_listed_has_a_reason() -> None:
 def test_a_class_name_exists_once() -> None:
     places = defaultdict(list)
     for file in FILES:
-        for node in ast.walk(parsed(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].append(place(file))
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
@@ -270,7 +270,7 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     long = {}
     for file in FILES:
-        for node in ast.walk(parsed(file)) if room(file) not in {"ops", "cli"} else ():
+        for node in nodes_of(file) if room(file) not in {"ops", "cli"} else ():
             if isinstance(node, FUNCTION) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1
                 long[f"{place(file)}: {node.name}"] = lines
@@ -280,7 +280,7 @@ def test_functions_are_short() -> None:
 def test_docstrings_say_what_to_expect_and_do_not_ask() -> None:
     asking = []
     for file in FILES:
-        for node in ast.walk(parsed(file)):
+        for node in nodes_of(file):
             if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTION)):
                 text = ast.get_docstring(node) or ""
                 if OPENINGS.match(text):

@@ -183,7 +183,7 @@ def embedded(role: Any) -> SmallModel:
     [
         ("target", 512, TARGET_LIKE, 2e-6),
         ("draft", 512, {**DRAFT_LIKE, "num_heads": 16, "num_kv_heads": 8}, EXACT),
-        ("draft", 768, DRAFT_LIKE, 2e-6),
+        pytest.param("draft", 768, DRAFT_LIKE, 2e-6, marks=pytest.mark.slow),
         ("draft", 512, {**TARGET_LIKE, "head_dim": 64, "num_heads": 32, "tied": True}, EXACT),
     ],
 )
@@ -334,7 +334,7 @@ def test_logits_after_a_cached_text(role: str) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("layer", [0, 6])
+@pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.slow), 6])
 def test_attention_keeps_the_order_of_chunks(layer: int) -> None:
     ids = torch.tensor(prompt()[:600])
     shape = modest_shapes()[0]

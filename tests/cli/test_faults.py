@@ -227,7 +227,13 @@ def are_whole(name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("room", [0, 100, 300, 700, 1500, 3500, 6000, 9000, 13000])
+@pytest.mark.parametrize(
+    "room",
+    [
+        *(0, 100, 700, 3500, 9000),
+        *(pytest.param(room, marks=pytest.mark.slow) for room in (300, 1500, 6000, 13000)),
+    ],
+)
 def test_a_full_disk_loses_nothing_that_was_done(room: int) -> None:
     later = {name: Path(name).rename(Path(name).name) for name in NAMES[1:]}
     assert in_a_process("docs", "--out", "OUT", "-q") == (0, "", "")

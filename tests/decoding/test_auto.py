@@ -18,8 +18,15 @@ from specx.profile import AutoTree
 from specx.records import Finished
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import LIKE_IT, SMALL_CACHE, SURE
+from tests.pairwise import every_other
 
 DRAFTING = ("tree", "streaming", "specextend")  # whose trees can change their shape
+CLOCKED, CLOCKED_OTHERWISE = (
+    pytest.mark.parametrize(
+        ("clock", "method"), every_other((0, 1), DRAFTING, odd=odd), indirect=["clock"]
+    )
+    for odd in (False, True)
+)
 
 # Nothing costs much beside a plain step.
 CHEAP = Costs(1.0, Curve({1: 0.02}), Curve({1: 1.0, 64: 1.2}), retrieval=0.01)
@@ -85,7 +92,7 @@ def same_text(draft, method="specextend", **settings):
     return result
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@CLOCKED
 def test_a_draft_that_is_never_right_ends_in_plain_decoding(method, clock):
     clock(CHEAP)
     result = same_text(NEVER, method, max_new_tokens=600)
@@ -108,7 +115,7 @@ def always_right(method):
 
 
 @pytest.mark.usefixtures("clocked")
-@pytest.mark.parametrize("method", DRAFTING)
+@CLOCKED_OTHERWISE
 def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
     result = same_text(SOMETIMES, method, below=0.0)
     assert len(set(result.accepted)) > 1
@@ -117,7 +124,7 @@ def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
     assert result.steps[-1].drafted == chosen.tree.nodes
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@CLOCKED
 def test_a_draft_that_is_always_right_ends_in_a_deep_tree(method, plans, clock):
     clock(CHEAP)
     result = always_right(method)
@@ -188,7 +195,7 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
     assert (found.retrieval > 0) == (method != "tree")
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@CLOCKED_OTHERWISE
 def test_where_stages_are_recorded_costs_are_measured_after_some_steps(
     method, plans, clock, monkeypatch
 ):

@@ -8,6 +8,7 @@ from specx.ops.chunks import Grid
 from specx.ops.contract import Ops
 from tests.decoding.cache_examples import INV_FREQ, normal, rope, shape_of
 from tests.models.modules import rope_frequencies
+from tests.pairwise import every_other
 from tests.tiny import make_model
 
 CHUNK = 4
@@ -58,8 +59,10 @@ def rows_of(chunks: list[int], tokens: int) -> list[int]:
     return [row for row in range(tokens) if row // CHUNK in chunks]
 
 
-@pytest.mark.parametrize("short", range(CHUNK))
-@pytest.mark.parametrize("chunks", [[0, 3, 7], [0, 1, 7, 8], [2, 7], [0, 7, 8, 9]])
+@pytest.mark.parametrize(
+    ("short", "chunks"),
+    every_other(range(CHUNK), [[0, 3, 7], [0, 1, 7, 8], [2, 7], [0, 7, 8, 9]]),
+)
 def test_the_first_chunk_may_be_short(short, chunks, ops):
     text = Text(ops, 60, 30)
     text.cache.grid = Grid(CHUNK, short)

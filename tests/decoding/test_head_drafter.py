@@ -15,6 +15,7 @@ from specx.profile import DraftCacheSettings, TreeSettings, resolve, within_wind
 from tests.decoding.pairs import make_profile, make_prompt
 from tests.heads import HIDDEN, LAYERS, YARN, PlainHead, head_target, load, make_head_file
 from tests.ops.test_trees import paths_of
+from tests.pairwise import every_other
 from tests.tiny import VOCAB, make_model
 
 ENTERING = (2, 4, 5)
@@ -96,8 +97,7 @@ def expected_paths(plain, features, rows, nodes, depth):
     return dict(sorted(found.items(), key=lambda item: -item[1])[:nodes])
 
 
-@pytest.mark.parametrize("chunk", [1024, 16])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "chunk"), every_other(CASES, [1024, 16]))
 @torch.inference_mode()
 def test_trees_are_those_of_the_definition(case, chunk, tmp_path, monkeypatch):
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", chunk)

@@ -61,15 +61,15 @@ def test_the_text_is_the_targets_own(kind, method):
     assert len(set(result.accepted)) > 1
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 17, 33])
-@pytest.mark.parametrize("method", ["tree", "specextend+lookup"])
+@pytest.mark.parametrize(
+    ("method", "length"), every_other(["tree", "specextend+lookup"], [1, 2, 3, 15, 16, 17, 33])
+)
 def test_prompts_from_one_token_to_some_chunks(method, length, monkeypatch):
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     check(apt_pair("safeailab"), method, make_profile(cache=SMALL_CACHE), make_prompt(length))
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 32])
-@pytest.mark.parametrize("top_k", [1, 2, 50])
+@pytest.mark.parametrize(("chunk", "top_k"), every_other([1, 4, 32], [1, 2, 50]))
 def test_working_caches_of_every_size(chunk, top_k):
     cache = {"chunk": chunk, "top_k": top_k, "every": 3, "sink": 0, "window": 16, "layer": 0}
     for method in ("streaming", "specextend"):
@@ -138,7 +138,7 @@ def test_draws_are_distributed_as_the_targets_own():
     """The second token of texts that begin alike; a head drafts it."""
     pair, prompt = apt_pair("eagle"), make_prompt(12)
     target, written, accepted = pair.target, [], 0
-    for seed in range(500):
+    for seed in range(300):
         profile = make_profile(
             tree={"nodes": 4, "depth": 1}, max_new_tokens=2, temperature=3.0, top_k=4, seed=seed
         )
@@ -155,4 +155,4 @@ def test_draws_are_distributed_as_the_targets_own():
     assert p_value(counts, exact) > 1e-3
     colder = torch.zeros(VOCAB).index_copy(0, best.indices, best.values.softmax(-1))
     assert p_value(counts, colder) < 1e-3  # the test can fail
-    assert 100 < accepted < 500
+    assert 60 < accepted < 300

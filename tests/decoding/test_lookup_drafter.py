@@ -24,6 +24,7 @@ from specx.profile import resolve
 from tests.decoding.pairs import check, loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.decoding.trigrams import random_table, trigram_model
 from tests.ops.test_trees import paths_of
+from tests.pairwise import every_other
 
 METHODS = ["lookup", "specextend+lookup"]
 SURE = {"seed": 0, "peak": 5.0, "attention": 0.04}  # a target with clear winners
@@ -94,8 +95,7 @@ def test_a_draft_that_is_the_target_is_always_right(alternate):
         assert set(whole) == {4}
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 40])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "length"), every_other(METHODS, [1, 2, 3, 7, 8, 9, 40]))
 def test_texts_shorter_than_a_suffix(method, length):
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     check(pair, method, make_profile(cache=SMALL_CACHE), make_prompt(length))
@@ -158,8 +158,9 @@ def test_a_fallback_in_the_midst(method):
     assert len(result.fell_back) == 1
 
 
-@pytest.mark.parametrize("policy", ["full", "streaming", "cross-model"])
-@pytest.mark.parametrize("nodes", [2, 3, 63])
+@pytest.mark.parametrize(
+    ("policy", "nodes"), every_other(["full", "streaming", "cross-model"], [2, 3, 63])
+)
 def test_caches_and_trees(policy, nodes, alternate):
     alternate("mllllllllll")
     model, sizes = loaded(**SURE), {"nodes": nodes, "depth": min(nodes, 9)}

@@ -15,6 +15,7 @@ from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
 from tests.decoding.pairs import allowed, check, loaded, make_profile, make_prompt, pair_of, run
+from tests.pairwise import every_other, pairwise
 from tests.tiny import VOCAB, make_model
 
 FAMILIES = ["llama", "qwen3", "mistral", "smollm3"]
@@ -26,19 +27,18 @@ LIKE_IT = {**SURE, "noise": 0.02}  # a draft that is right more often than not
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("length", [1, 50])
-def test_plain_decoding_writes_what_generate_writes(family, length):
+@pytest.mark.parametrize(("length", "seed"), [(1, 0), (50, 1)])
+def test_plain_decoding_writes_what_generate_writes(family, length, seed):
     prompt, profile = make_prompt(length), make_profile(max_new_tokens=60)
-    for seed in (0, 1):
-        theirs = make_model(family, seed).generate(
-            torch.tensor([prompt]),
-            attention_mask=torch.ones(1, length, dtype=torch.int64),
-            do_sample=False,
-            max_new_tokens=60,
-        )
-        ours = run(pair_of(loaded(family, seed)), profile, "plain", prompt)
-        assert ours.tokens == theirs[0, length:].tolist()
-        assert ours.reason == ("length" if len(ours.tokens) == 60 else "end")
+    theirs = make_model(family, seed).generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, length, dtype=torch.int64),
+        do_sample=False,
+        max_new_tokens=60,
+    )
+    ours = run(pair_of(loaded(family, seed)), profile, "plain", prompt)
+    assert ours.tokens == theirs[0, length:].tolist()
+    assert ours.reason == ("length" if len(ours.tokens) == 60 else "end")
 
 
 @pytest.mark.parametrize("method", DRAFTING)
@@ -52,12 +52,13 @@ def test_every_method_on_every_family(family, method):
     assert len(set(result.accepted)) > 1  # some drafts were right and some were not
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.int8])
-@pytest.mark.parametrize("method", [*DRAFTING, "lookup"])
+# Passes in machine code, in torch, and of transformers.
+PASSES = ({"head_dim": 32}, {"head_dim": 24}, {"modules": True})
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [{"head_dim": 32}, {"head_dim": 24}, {"modules": True}],
-    ids=["machine code", "torch", "transformers"],
+    ("method", "settings", "dtype"),
+    pairwise([*DRAFTING, "lookup"], PASSES, [torch.float16, torch.int8]),
 )
 def test_keys_and_values_in_half_the_bytes_or_less(method, settings, dtype, monkeypatch):
     """All passes read the same rounded rows, a prompt in chunks among them."""
@@ -84,9 +85,7 @@ def test_trees_of_every_shape(method, tree):
     assert sum(check(pair, method, profile, make_prompt(60)).accepted) > 0
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 32])
-@pytest.mark.parametrize("top_k", [1, 2, 50])
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("chunk", "top_k", "every"), pairwise([1, 4, 32], [1, 2, 50], [1, 3]))
 def test_working_caches_of_every_size(chunk, top_k, every):
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     cache = {"chunk": chunk, "top_k": top_k, "every": every, "sink": 0, "window": 16}
@@ -94,16 +93,14 @@ def test_working_caches_of_every_size(chunk, top_k, every):
         check(pair, method, make_profile(cache=cache), make_prompt(70))
 
 
-@pytest.mark.parametrize("window", [None, 1, 7, 200])
-@pytest.mark.parametrize("layer", [0, 1, "last"])
+@pytest.mark.parametrize(("window", "layer"), every_other([None, 1, 7, 200], [0, 1, "last"]))
 def test_layers_and_draft_windows(layer, window):
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     profile = make_profile(cache={**SMALL_CACHE, "layer": layer, "window": window})
     check(pair, "specextend", profile, make_prompt(60))
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 16, 17, 100])
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize(("method", "length"), every_other(DRAFTING, [1, 2, 3, 4, 5, 16, 17, 100]))
 def test_prompts_from_one_token_to_many_prefill_chunks(method, length, monkeypatch):
     whole = run(pair_of(loaded(**SURE)), make_profile(), "plain", make_prompt(length))
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
@@ -265,8 +262,7 @@ def padded():
     return models
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ["plain", *DRAFTING])
+@pytest.mark.parametrize(("method", "temperature"), every_other(["plain", *DRAFTING], [0.0, 1.0]))
 def test_ids_outside_the_tokenizer_are_never_written(method, temperature, padded):
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40, temperature=temperature)
     result = check(pair_of(*padded), method, profile, make_prompt(30))

@@ -18,6 +18,7 @@ from specx.profile.schema import DraftCacheSettings, TreeSettings
 from tests.decoding.pairs import allowed, loaded, make_prompt, pair_of, run
 from tests.decoding.pairs import make_profile as profile_of
 from tests.ops.test_trees import assert_is_tree, paths_of
+from tests.pairwise import pairwise as all_pairs
 from tests.tiny import VOCAB, make_model
 
 ROOT = 50  # the token behind the prompt
@@ -75,15 +76,13 @@ def assert_best(tree: TokenTree, expected: dict[tuple[int, ...], float]) -> None
     assert set(paths_of(tree)) == set(expected)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
+SHAPES = [(1, 1, None), (6, 1, None), (6, 3, None), (20, 4, None), (8, 8, 1), (6, 3, 2), (5, 2, 5)]
+
+
 @pytest.mark.parametrize(
-    ("nodes", "depth", "width"),
-    [(1, 1, None), (6, 1, None), (6, 3, None), (20, 4, None), (8, 8, 1), (6, 3, 2), (5, 2, 5)],
+    ("family", "shape", "shared"), all_pairs(["llama", "qwen3", "mistral"], SHAPES, [False, True])
 )
-@pytest.mark.parametrize("shared", [False, True])
-def test_the_tree_is_the_best_of_the_drafts_own_probabilities(
-    family, nodes, depth, width, shared, monkeypatch
-):
+def test_the_tree_is_the_best_of_the_drafts_own_probabilities(family, shape, shared, monkeypatch):
     """After the prompt, and after steps that emitted one token and several.
 
     Also where passes are filled up, as on a GPU.
@@ -91,8 +90,9 @@ def test_the_tree_is_the_best_of_the_drafts_own_probabilities(
     monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     model, plain = loaded(family), make_model(family)
-    shape = {"nodes": nodes, "depth": depth, "threshold": 0.0, "width": width}
-    drafter = make_drafter(model, shape, FULL)
+    nodes, depth, width = shape
+    tree = {"nodes": nodes, "depth": depth, "threshold": 0.0, "width": width}
+    drafter = make_drafter(model, tree, FULL)
     text = make_prompt(40)
     prefilled(drafter, text)
     emitted = [50]

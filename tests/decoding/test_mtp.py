@@ -165,7 +165,8 @@ def test_texts_with_a_head_are_those_of_transformers(cell, tmp_path):
     profile = make_profile(
         cache={"chunk": 4, "top_k": 3, "every": 2, "window": 8}, max_new_tokens=16
     )
-    for method in ("tree", "specextend", "streaming", "specextend+lookup"):
+    methods = ("tree", "specextend", "streaming", "specextend+lookup")
+    for method in methods[WITH_HEADS.index(cell) % 2 :: 2]:
         result = run(pair, profile, method, prompt)
         assert result.tokens == expected, method
         assert sum(step.drafted for step in result.steps) > 0

@@ -21,6 +21,7 @@ from specx.decoding.stopwatch import HostCopy, PendingEvents
 from specx.profile import resolve
 from specx.records import Finished, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.pairwise import every_other
 
 TARGET = loaded("llama", 0)
 PAIR = pair_of(TARGET, loaded("llama", 5))
@@ -90,8 +91,7 @@ def test_events_in_the_same_order(below, end, launch_ahead):
     assert kinds() == expected
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("limit", [1, 2, 30])
+@pytest.mark.parametrize(("method", "limit"), every_other(METHODS, [1, 2, 30]))
 def test_the_same_steps_up_to_the_limit(method, limit, launch_ahead):
     profile = make_profile(max_new_tokens=limit)
     expected = outcome(PAIR, profile, method)

@@ -11,7 +11,7 @@ from specx.decoding import runner as running
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.runner import GraphRunner, Runner, SharedPart, runner_for
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
-from tests.pairwise import pairwise
+from tests.pairwise import every_other, pairwise
 
 METHODS = ["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
 CACHE = {"chunk": 4, "top_k": 3, "every": 2, "layer": 1, "window": 8}
@@ -97,7 +97,7 @@ def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
 def test_replayed_stages_write_the_same(method, below, shared, monkeypatch):
     """Also through a fallback, which changes the stages, and where passes are filled up."""
     monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
-    profile = make_profile(cache=CACHE, max_new_tokens=160, below=below)
+    profile = make_profile(cache=CACHE, max_new_tokens=100, below=below)
     expected = run(pair(), profile, method, PROMPT)
     monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Replaying())
     actual = run(pair(), profile, method, PROMPT)
@@ -117,8 +117,7 @@ def test_replayed_stages_know_what_was_written(method, monkeypatch):
     assert run(pair(), profile, method, PROMPT).tokens == expected.tokens
 
 
-@pytest.mark.parametrize("generation", [{}, PENALTIES])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("generation", "method"), every_other([{}, PENALTIES], METHODS))
 def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
     monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Watching())
     run(pair(), make_profile(cache=CACHE, max_new_tokens=30, **generation), method, PROMPT)

@@ -48,7 +48,7 @@ PAIRS = {
     "awful copying": AWFUL_COPYING,
     "awful qwen": AWFUL_QWEN,
 }
-SEEDS = range(8)
+SEEDS, FEW_SEEDS = range(8), range(4)
 
 
 @pytest.mark.parametrize("tokens", [20, 200, 600, 3000])
@@ -67,8 +67,8 @@ def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, toke
 @pytest.mark.parametrize(("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9)])
 def test_a_long_text_is_about_as_fast_as_with_the_best_fixed_tree(name: str, share: float) -> None:
     pair, tokens = PAIRS[name], 3000
-    best = min(mean(pair.fixed(shape, tokens, seed) for seed in SEEDS) for shape in SHAPES)
-    taken = mean(pair.tuned(tokens, seed=seed).seconds for seed in SEEDS)
+    best = min(mean(pair.fixed(shape, tokens, seed) for seed in FEW_SEEDS) for shape in SHAPES)
+    taken = mean(pair.tuned(tokens, seed=seed).seconds for seed in FEW_SEEDS)
     assert min(best, pair.plainly(tokens)) / taken >= share
 
 
@@ -217,14 +217,14 @@ GPT_OSS_ROWS = {1: 3.43, 2: 4.86, 4: 7.11, 17: 12.5, 64: 15.9}
     ],
     ids=["by floors", "as measured"],
 )
-@pytest.mark.parametrize("chance", [0.02, pytest.param(0.7, marks=pytest.mark.slow), 0.95])
+@pytest.mark.parametrize("chance", [pytest.param(0.02, marks=pytest.mark.slow), 0.7, 0.95])
 def test_rows_that_read_experts_are_reckoned_with(curve: dict[int, float], chance: float) -> None:
     pair = replace(
         GOOD, costs=Costs(1.0, Curve({1: 0.05}), Curve(curve), 0.0), likeliest=(chance,),
         others=0.05, prefill=50.0, reading=1.0,
     )  # fmt: skip
-    best = min(mean(pair.fixed(shape, 2000, seed) for seed in SEEDS) for shape in SHAPES)
-    taken = mean(pair.tuned(2000, seed=seed).seconds for seed in SEEDS)
+    best = min(mean(pair.fixed(shape, 2000, seed) for seed in FEW_SEEDS) for shape in SHAPES)
+    taken = mean(pair.tuned(2000, seed=seed).seconds for seed in FEW_SEEDS)
     assert taken <= min(pair.plainly(2000), best) / 0.95
 
 

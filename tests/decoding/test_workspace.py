@@ -52,7 +52,7 @@ def _every_step_takes_as_long(monkeypatch):
 
 
 def profile_of(**settings: Any) -> Any:
-    return make_profile(cache=CACHE, **{"max_new_tokens": 30, **settings})
+    return make_profile(cache=CACHE, **{"max_new_tokens": 24, **settings})
 
 
 def run_on(
@@ -140,7 +140,7 @@ def test_a_head_drafts_as_alone_whatever_the_one_before_left(kind, method, tempe
     tokens, or none."""
     pair, pool = apt_pair(kind), WorkspacePool()
     profile = make_profile(
-        cache=HEAD_CACHE, temperature=temperature, below=below, max_new_tokens=40
+        cache=HEAD_CACHE, temperature=temperature, below=below, max_new_tokens=30
     )
     alone = run_on(None, SECOND, method, profile, pair)
     assert sum(alone.accepted) > 5 or temperature

@@ -285,13 +285,14 @@ def test_two_children_share_the_pages_of_a_large_file(
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.usefixtures("children")
 @pytest.mark.parametrize(
-    ("at_page", "reason"),
+    ("children", "at_page", "reason"),
     [
-        ("os.abort()", "it crashes the PDF reader or needs more than 1024 MiB of memory"),
-        ("os.kill(os.getpid(), 11)", "it crashes the PDF reader or needs more than"),
-        ("time.sleep(20)", "it takes longer than 2 s"),
-        ("raise ValueError('odd')", "odd"),
+        (1, "os.abort()", "it crashes the PDF reader or needs more than 1024 MiB of memory"),
+        (2, "os.kill(os.getpid(), 11)", "it crashes the PDF reader or needs more than"),
+        (1, "time.sleep(20)", "it takes longer than 2 s"),
+        (2, "raise ValueError('odd')", "odd"),
     ],
+    indirect=["children"],
 )
 def test_a_page_that_ends_the_reader_costs_only_itself(
     save: SaveFile, monkeypatch: pytest.MonkeyPatch, at_page: str, reason: str

@@ -2,6 +2,8 @@
 
     python -m tests.fuzz.run pdf 20000 [seed]
 
+Several readers are named with commas between them.
+
 The readers run in a copy of this process, which reads one file after the other confined and under
 the limits of a real reader. Where it dies or takes too long, a new copy goes on with the next file.
 What looks bad where a child process reads is read once more as users do it, each file in a process
@@ -241,14 +243,17 @@ def _read_really(
 
 
 def main() -> None:
-    reader, count, *seed = sys.argv[1:]
-    outcome = fuzz(reader, int(count), int(*seed or [0]))
-    print(reader, dict(outcome.counts), dict(outcome.kinds), f"slowest {outcome.slowest:.1f} s")
-    for number, kind, data, why in outcome.wrong:
-        file = Path(tempfile.gettempdir()) / f"fuzz-{reader}-{number}"
-        file.write_bytes(data)
-        print(f"--- {file} ({kind})\n{why}")
-    sys.exit(bool(outcome.wrong))
+    readers, count, *seed = sys.argv[1:]
+    wrong = 0
+    for reader in readers.split(","):
+        outcome = fuzz(reader, int(count), int(*seed or [0]))
+        print(reader, dict(outcome.counts), dict(outcome.kinds), f"slowest {outcome.slowest:.1f} s")
+        for number, kind, data, why in outcome.wrong:
+            file = Path(tempfile.gettempdir()) / f"fuzz-{reader}-{number}"
+            file.write_bytes(data)
+            print(f"--- {file} ({kind})\n{why}")
+        wrong += len(outcome.wrong)
+    sys.exit(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Small random models of every family: the oracle that decoders are held against."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -438,6 +439,16 @@ LAYER_BY_LAYER = WITH_STATES | {
     "a dense layer, an average", "a sum, sigmoids, RMSNorm",
     *(cell.feature for cell in CELLS if "latent keys" in cell.feature),
 }  # fmt: skip
+
+
+def by_speed(quick: Callable[[Cell], bool], *others: Any, name: str = "") -> list[Any]:
+    """Return all cells as parameters: the quick ones for every run, the others as slow."""
+    return [
+        pytest.param(
+            cell, *others, marks=() if quick(cell) else pytest.mark.slow, id=f"{cell}{name}"
+        )
+        for cell in CELLS
+    ]
 
 
 class Layered(CpuOps):

@@ -1,9 +1,7 @@
 """Decoders of every family against transformers' own classes, and its configs' defaults."""
 
 import runpy
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,6 +23,7 @@ from tests.models.families import (
     Pair,
     Text,
     ancestors_of,
+    by_speed,
     make_pair,
 )
 from tests.ops.examples import error, random_parents
@@ -42,16 +41,6 @@ OF_PARTS = (
 )
 HAS_EXPERTS = [cell for cell in CELLS if cell.feature in (*WITH_EXPERTS, *OF_PARTS)]
 PARTS = [cell for cell in CELLS if cell.feature in ("norms of heads", "shared keys and values")]
-
-
-def by_speed(quick: Callable[[Cell], bool], *others: Any, name: str = "") -> list[Any]:
-    """Return all cells as parameters: the quick ones for every run, the others as slow."""
-    return [
-        pytest.param(
-            cell, *others, marks=() if quick(cell) else pytest.mark.slow, id=f"{cell}{name}"
-        )
-        for cell in CELLS
-    ]
 
 
 EVERY = by_speed(lambda cell: cell.feature in FEATURES)
@@ -110,13 +99,13 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
     pair, paths = pair_of(cell), ancestors_of(TREE)
     prompt, decoder = pair.prompt, pair.decoder(cell.length, ops)
     drawn = torch.randint(3, 131, (8,), generator=torch.Generator().manual_seed(8))
-    for prefix in (3, WINDOW - 2, cell.length - 8):
+    for prefix, rings in ((3, [None]), (WINDOW - 2, [8]), (cell.length - 8, [None, 8])):
         before = prompt[:prefix].tolist()
         texts = [before + drawn[path].tolist() for path in paths]
         after = [*texts[6], *prompt[:3].tolist()]
         found = pair.expected([*texts, after])
         expected = torch.stack([found[row, len(text) - 1] for row, text in enumerate(texts)])
-        for ahead in (None, 8):
+        for ahead in rings:
             text = Text(decoder, ahead=ahead)
             for part in prompt[:prefix].split(8):
                 text.read(part, 1)

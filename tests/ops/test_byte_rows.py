@@ -20,6 +20,7 @@ from tests.ops.examples import (
     sets_of,
 )
 from tests.ops.reference import visible_of
+from tests.pairwise import pairwise
 
 CUDA = torch.cuda.is_available()
 DIMS = [24, 32, 80, 128]  # the first only on a CPU
@@ -109,9 +110,9 @@ def in_ring(rows: Tensor, capacity: int) -> Tensor:
 
 
 @EVERY_BACKEND
-@pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("window", [None, 50])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("dim", "window", "dtype"), pairwise(DIMS, [None, 50], [torch.float32, torch.float16])
+)
 def test_attention_is_that_to_the_stored_numbers(
     ops: Ops, device: torch.device, dim: int, window: int | None, dtype: torch.dtype
 ) -> None:

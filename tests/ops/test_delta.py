@@ -14,6 +14,7 @@ from specx.ops.spec import AttentionSpec, DeltaSpec, NormSpec
 from specx.ops.torch.delta import DeltaRows, history_of, keep_delta, read_prompt, read_tree
 from specx.ops.torch.layer import through_gate, torch_norm
 from tests.ops.examples import random_parents
+from tests.pairwise import every_other
 
 CPU = torch.device("cpu")
 INTERPRETED = HAS_TRITON and not torch.cuda.is_available()
@@ -149,12 +150,14 @@ def test_decays_that_forget_everything_are_finite():
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
-@WAYS
-@pytest.mark.parametrize(("count", "first"), [(1, 0), (9, 0), (16, 7)])
-def test_kernels(attention, count, first):
+@pytest.mark.parametrize(
+    ("attention", "rows_read"), every_other([ATTENTION, TILED], [(9, 0), (1, 0), (16, 7)], odd=True)
+)
+def test_kernels(attention, rows_read):
     """As torch, in float32; and a row is to the bit what it is behind a text with its path."""
     from specx.ops.triton import delta as kernels
 
+    count, first = rows_read
     parents, (rows, state) = random_parents(count, count), drawn_rows(count, count)
     narrow = DeltaRows(**{each.name: getattr(rows, each.name).float() for each in fields(rows)})
     expected, _ = one_by_one(rows, state, parents, attention)
@@ -192,8 +195,7 @@ def nan_in_new_memory():
 
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
 @pytest.mark.usefixtures("nan_in_new_memory")
-@WAYS
-@pytest.mark.parametrize("count", [1, 64, 130])
+@pytest.mark.parametrize(("attention", "count"), every_other([ATTENTION, TILED], [1, 64, 130]))
 def test_kernels_of_a_prompt(attention, count):
     """As the reference, gated; and whole as in parts of whole chunks, to the bit."""
     from specx.ops.triton.delta_prompt import read_prompt as read_by_kernels

@@ -103,16 +103,17 @@ def crossed(
 ) -> list[Any]:
     """Return the parameters of each backend with the product of some tables.
 
-    In the interpreter, which is slow, most of them are for the slow tests: one in ``interpreted``
-    is not, and of half precision, which is computed as float32, a third of these.
+    Of float32 all are for every run, of another type each backend takes a third; the rest is for
+    the slow tests. In the interpreter, which is slow, one in ``interpreted`` is for every run, and
+    of half precision, which is computed as float32, a third of these.
     """
     found = []
-    for backend in backends_of(operation, *types):
-        every = 1
+    for place, backend in enumerate(backends_of(operation, *types)):
+        every, first = (1 if backend.dtype == F32 else 3), place
         if backend.ops.name == "triton" and DEVICE.type == "cpu":
-            every = interpreted * (3 if backend.dtype == F16 else 1)
+            every, first = interpreted * (3 if backend.dtype == F16 else 1), 0
         for number, cell in enumerate(product(*(table.items() for table in tables))):
-            (names, values), slow = zip(*cell, strict=True), number % every > 0
+            (names, values), slow = zip(*cell, strict=True), (number - first) % every > 0
             found.append(
                 pytest.param(
                     backend, *values, id="-".join((str(backend), *names)),
@@ -218,8 +219,9 @@ CHOSEN = {
 }
 
 
-@backends("gather_chunks", ROWS_OF_CACHES)
-@cases(CHOSEN)
+@pytest.mark.parametrize(
+    ("backend", "case"), crossed("gather_chunks", ROWS_OF_CACHES, CHOSEN, interpreted=2)
+)
 def test_gather_chunks(backend: Backend, case: ChunkCase) -> None:
     """Half precision rounds once, whatever lies between."""
     inv_freq = 10_000.0 ** -(torch.arange(case.turned, dtype=F64) / 24)
@@ -761,7 +763,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(
-    ("backend", "case", "text"), crossed("penalize", LOGITS, PENALTIES, TEXTS, interpreted=5)
+    ("backend", "case", "text"), crossed("penalize", LOGITS, PENALTIES, TEXTS, interpreted=9)
 )
 def test_penalize(backend: Backend, case: Penalties, text: tuple[int, int, int]) -> None:
     vocabulary, prompt, output = text

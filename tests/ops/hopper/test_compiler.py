@@ -162,7 +162,7 @@ def test_tree_attention_compiles(half: bool, slots: dict[str, int]) -> None:
 
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("dim", [64, 256, pytest.param(128, marks=pytest.mark.slow)])
 def test_merging_compiles(dim: int) -> None:
     assert compiled(hopper_attention.MERGE_SOURCE, {"HALF": 0, "DIM": dim}).startswith(ELF)
 

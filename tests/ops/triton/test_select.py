@@ -70,7 +70,13 @@ def test_parts_that_are_not_full(vocabulary):
 
 @pytest.mark.parametrize(
     ("sharing", "steep"),
-    [(1, 0.0), (2, 0.01), (8, 0.0), (33, 0.01), (63, 0.0)],
+    [
+        (1, 0.0),
+        (2, 0.01),
+        (8, 0.0),
+        (33, 0.01),
+        pytest.param(63, 0.0, marks=pytest.mark.slow),
+    ],
 )
 def test_the_best_are_shared_by_any_number_of_rows(sharing, steep):
     """Alike, or the first rows with the most of them."""
