@@ -37,6 +37,38 @@ from specx.errors import (
     printable,
 )
 
+_SAMPLING = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty")
+_REPLACED = {
+    f"--{key.replace('_', '-')}": f"generation.{key}"
+    for key in (*_SAMPLING, "frequency_penalty", "no_repeat_ngram")
+} | {"--on-loop": "prompt.on_loop"}
+_FLAGS = {"--no-fallback": "fallback.below=null", "--no-sources": "sources=false"}
+
+
+def with_set(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Replace deprecated options by ``--set``. Return the new arguments, and a notice per option.
+
+    Deprecated options work for one release.
+    """
+    new: list[str] = []
+    notices: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if argument == "--":
+            return [*new, argument, *rest], notices
+        if name in _FLAGS:
+            setting = _FLAGS[name]
+        elif name in _REPLACED:
+            setting = f"{_REPLACED[name]}={value if equals else next(rest, '')}"
+        else:
+            new.append(argument)
+            continue
+        new += ["--set", setting]
+        notices.append(f"{name} is deprecated; use --set {setting}")
+    return new, notices
+
+
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 
@@ -176,6 +208,9 @@ def run(argv: Sequence[str], options: RootOptions | None = None) -> int | str | 
 def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
     """Parse and run. Wrong usage becomes a UsageError."""
     command, stdout = typer.main.get_command(app), place_of_stdout()
+    argv, notices = with_set(argv)
+    for notice in notices:
+        _tell(notice)
     try:
         code = command.main(argv, prog_name="specx", obj=options, standalone_mode=False)
     except SystemExit as stop:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.cli.main import run
+from specx.cli.main import run, with_set
 from specx.cli.options import changed_profile, parse_settings
 from specx.errors import UsageError
 from specx.profile import InstructPrompt, Profile, load_profile, parse_profile
@@ -94,6 +94,18 @@ def test_keys_of_the_profile_are_set_at_any_depth() -> None:
     assert changed.fallback.below is None
     assert changed.on("cpu").tree.nodes == 12
     assert changed.sources is False
+
+
+def test_old_spellings_are_settings() -> None:
+    arguments, notices = with_set(
+        ["summarize", "--top-k", "20", "--min-p=.1", "--no-sources", "--", "--top-p"]
+    )
+    assert arguments == [
+        *("summarize", "--set", "generation.top_k=20", "--set", "generation.min_p=.1"),
+        *("--set", "sources=false", "--", "--top-p"),
+    ]
+    assert notices[0] == "--top-k is deprecated; use --set generation.top_k=20"
+    assert len(notices) == 3
 
 
 @pytest.mark.parametrize(

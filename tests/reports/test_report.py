@@ -91,6 +91,7 @@ def test_the_check_is_there_when_it_was_asked_for() -> None:
         "identical": False,
         "position": 7,
         "logit_gap": 0.01,
+        "reference": None,
     }
 
 
