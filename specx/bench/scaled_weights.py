@@ -51,7 +51,7 @@ def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class ScaledTensors:
-    """The tensors of a large form by name, each made on the device when requested.
+    """The tensors of an enlarged model by name, each made on the device when requested.
 
     ``names``: the names of all tensors. The same seed makes the same tensors, in any order of
     requests.

@@ -32,8 +32,8 @@ class Escaping:
             return ""
         what = "1 character" if self.count == 1 else f"{self.count:,} characters"
         return (
-            f"stdout is {sys.stdout.encoding} and cannot show {what}, written as \\uXXXX; set "
-            "PYTHONIOENCODING=utf-8, or write a file with --out"
+            f"stdout is {sys.stdout.encoding} and cannot show {what}; they were written as "
+            "\\uXXXX. Set PYTHONIOENCODING=utf-8, or write a file with --out"
         )
 
     def _escape(self, error: UnicodeError) -> tuple[str, int]:

@@ -96,9 +96,7 @@ def summarize(
     ] = None,
     parts: Annotated[
         bool,
-        option(
-            SUMMARY, "Print a summary of each part of a long document, not one of all.", "--parts"
-        ),
+        option(SUMMARY, "Summarize each part of a long document instead of the whole.", "--parts"),
     ] = False,
     max_new_tokens: common.MaxNewTokens = None,
     temperature: common.Temperature = None,
@@ -136,7 +134,7 @@ def summarize(
         str | None,
         option(
             INPUT,
-            "Key of the text in JSON lines (default: text); stdin is read as JSON lines, too.",
+            "Key of the text in JSON lines (default: text). If given, stdin is read as JSON lines.",
             metavar="KEY",
         ),
     ] = None,

@@ -132,7 +132,9 @@ class Times:
 
 @dataclass
 class KnownCosts:
-    """Costs and acceptance by kind of drafter (``Drafter.kind``), learned from a pair's texts."""
+    """Costs and acceptance by kind of drafter (``Drafter.kind``), learned from texts that a
+    pair of models has written.
+    """
 
     costs: dict[str, Costs] = field(default_factory=dict)
     acceptance: dict[str, Acceptance] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class Typography:
         self._by_size: dict[float, float] = {}
 
     def leading(self, size: float) -> float:
-        """Return the usual spacing of lines of ``size`` points, in letter sizes."""
+        """Return the usual line spacing of text of ``size`` points, as a multiple of that size."""
         if size not in self._by_size:
             body = self._leading.get(self.body_size or 0.0, 1.2)
             self._by_size[size] = min(self._leading.get(round(size, 1), body), max(body, 1.5))

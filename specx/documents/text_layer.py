@@ -103,10 +103,11 @@ def garbled(pages: Sequence[PageLines]) -> list[int]:
 
 
 def in_windows_signs(pages: Sequence[PageLines]) -> list[PageLines]:
-    """Return the pages with wrongly decoded quotation marks, dashes and rupees corrected.
+    """Return the pages with wrongly decoded quotation marks, dashes and rupee signs corrected.
 
-    Fonts without an encoding may be read with that of old Macs, so that "the court’s" becomes "the
-    courtís". Such letters where no language has them are the evidence.
+    Text in a font without a stated encoding may have been decoded as Mac Roman: "the court’s"
+    becomes "the courtís". Pages are corrected only if such letters stand at places where no
+    language uses them.
     """
     text = "\n".join(line.text for page in pages for line in page.lines)
     if "`" in text and len(_RUPEES.findall(text)) == text.count("`") and _OF_INDIA.search(text):
@@ -127,7 +128,8 @@ def _translated(pages: Sequence[PageLines], table: Mapping[int, str]) -> list[Pa
 def is_stamped_picture(page: PageLines) -> bool:
     """Return True for a page that is a picture with only a stamp or number as text.
 
-    Such lines are few, small, and at the edge of the page or short.
+    The page has few lines of text. Each is small or worded like a stamp, and each is short or at
+    the edge of the page.
     """
     lines = [line for line in page.lines if line.text]
     return (

@@ -131,5 +131,5 @@ class Tokenizer:
         if isinstance(template, dict):
             template = template.get("default")
         if not isinstance(template, str):
-            raise ValueError("there is no chat template for a chat without tools")
+            raise ValueError("it has no default chat template")
         return template

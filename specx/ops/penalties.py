@@ -1,4 +1,4 @@
-"""Penalties on tokens that already occurred, and the text that operations penalize."""
+"""Penalties on tokens that already occurred, and the text so far, which holds them."""
 
 from dataclasses import dataclass
 

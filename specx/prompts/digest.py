@@ -52,8 +52,8 @@ class Digest:
         self._lengths = _numbered(vocabulary, "<n{}>", first=1)
         if not self._markers or self._request is None or len(self._lengths) < sentences:
             raise ModelError(
-                "the prompt kind digest needs a model with paragraph markers such as the embedded "
-                "one; use kind: instruct for this model"
+                "`kind: digest` needs a model with paragraph markers, such as the embedded one; "
+                "use `kind: instruct` for this model"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:

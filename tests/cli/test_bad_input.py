@@ -265,7 +265,7 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
     Path("a.txt").write_text(f"{TEXT}\n\n" * 5)  # more sentences than a digest has
     ended = summarize("a.txt", profile=digest)
     assert ended.code == 4
-    assert ended.sentence().endswith("use kind: instruct for this model")
+    assert ended.sentence().endswith("use `kind: instruct` for this model")
 
 
 # ---------------------------------------------------------------- options

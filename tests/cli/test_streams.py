@@ -39,7 +39,7 @@ def test_nothing_is_lost() -> None:
     assert echo("ascii") == (
         0,
         ESCAPED,
-        "specx: stdout is ascii and cannot show 4 characters, written as \\uXXXX; set "
+        "specx: stdout is ascii and cannot show 4 characters; they were written as \\uXXXX. Set "
         "PYTHONIOENCODING=utf-8, or write a file with --out\n",
     )
     code, out, err = echo("latin-1")

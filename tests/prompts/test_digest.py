@@ -170,7 +170,7 @@ def test_markers_in_the_document_are_text() -> None:
 
 @pytest.mark.parametrize("extra", [(), ("<p0>",), ("<p0>", "<sum>", "<n1>")])
 def test_a_model_without_markers_is_refused(extra: tuple[str, ...]) -> None:
-    with pytest.raises(ModelError, match="use kind: instruct"):
+    with pytest.raises(ModelError, match="use `kind: instruct`"):
         Digest(make_tokenizer(extra), sentences=4)
 
 

@@ -488,7 +488,12 @@ def test_a_run_in_debug_says_whose_the_settings_are(make: Maker) -> None:
 @pytest.mark.parametrize("generation", [{}, {"temperature": 1.0, "top_k": 20, "seed": 3}])
 def test_a_check_of_equal_outputs(make: Maker, generation: dict[str, Any]) -> None:
     report = summarize(make(check=True, generation=generation)).to_dict()
-    assert report["lossless"] == {"identical": True, "position": None, "logit_gap": None}
+    assert report["lossless"] == {
+        "identical": True,
+        "position": None,
+        "logit_gap": None,
+        "reference": None,
+    }
     assert set(report) == {*KEYS, "lossless"}
 
 

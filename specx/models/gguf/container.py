@@ -75,7 +75,7 @@ class PackedTensor:
         )
 
     def floats(self) -> torch.Tensor:
-        """Return the values as float32 of the tensor's shape; never to be written into."""
+        """Return the values as float32, in the tensor's shape. The caller must not change them."""
         if self.value is not None:
             return torch.full(self.shape, self.value)
         if self.parts:

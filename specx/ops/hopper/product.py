@@ -66,9 +66,10 @@ class ProductLaunch:
 def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> ProductLaunch:
     """Plan the launch for a result with ``columns`` columns.
 
-    ``sides``: rows of the weight per column; ``inputs``: elements in a row. Each multiprocessor has
-    one block. The split minimizes the most that any block reads. The other choices were measured on
-    an H200, with the weights of 8B, 7B and 1.5B models.
+    ``sides``: rows of the weight per column; ``inputs``: elements in a row. A multiprocessor
+    has at most one block. Whether blocks share a tile is decided by the largest number of weight
+    rows that a block reads. The constants were measured on an H200, with the weights of 8B, 7B and
+    1.5B models.
     """
     # Clusters of four blocks fit on three quarters of the multiprocessors, not on all.
     (tile, most), (pair, most_of_pair) = (

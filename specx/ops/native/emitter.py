@@ -251,7 +251,10 @@ class Emitter:
         return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
 
     def chosen(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return a vector of chosen lanes of a and b, numbered through (a shuffle)."""
+        """Return a vector of the given lanes of a and b (a shuffle).
+
+        The lanes of b are numbered after those of a.
+        """
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
     def math(self, name: str, *arguments: Value) -> Value:

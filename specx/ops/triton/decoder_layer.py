@@ -1,4 +1,4 @@
-"""A decoder layer on a GPU, for every ``LayerSpec``: products, with one kernel between each two."""
+"""A decoder layer on a GPU, for every ``LayerSpec``: products, and single kernels in between."""
 
 from collections.abc import Callable
 from typing import Any
