@@ -10,9 +10,11 @@ reports plainly, by lookup and with a tiny random draft, and compares the tokens
 """
 
 import argparse
+import dataclasses
 import json
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import files
@@ -256,9 +258,12 @@ def lossless(args: argparse.Namespace) -> dict:
 def _tiny_draft(target: Any) -> Any:
     """Return a draft of random weights with the target's vocabulary."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    from specx.models.seam import in_memory
+    from specx.models.load import load_model
+    from specx.models.loaded import ModelSpec
 
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -270,8 +275,14 @@ def _tiny_draft(target: Any) -> Any:
         num_key_value_heads=2,
         max_position_embeddings=8192,
     )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    return in_memory(model, target.tokenizer, "tiny/random")
+    words = {str(token): token for token in range(target.vocab_size)}
+    with tempfile.TemporaryDirectory() as folder:
+        LlamaForCausalLM(config).save_pretrained(folder)
+        PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, "0"))).save_pretrained(
+            folder
+        )
+        draft = load_model(ModelSpec(folder), "cpu", "draft")
+    return dataclasses.replace(draft, tokenizer=target.tokenizer)
 
 
 def main() -> None:
