@@ -16,7 +16,10 @@ _HEAD = 1024  # bytes
 _PAGE = re.compile(
     r"\s*<(?:!doctype|html|body|p|div|h[1-6]|[uo]l|section|article|span|b|br)\b", re.I
 )
-_NO_TEXT = re.compile(r"(?is)<(script|style|head)\b.*?</\1>|<!--.*?-->")
+_NO_TEXT = [  # beginning and end of what is not shown
+    *((rf"(?i)<{name}\b[^<>]*>", rf"(?i)</{name}\s*>") for name in ("script", "style", "head")),
+    ("<!--", "-->"),
+]
 _BLOCK_TAG = re.compile(
     r"(?i)</?(?:p|div|h[1-6]|[uo]l|li|br|tr|table|section|article|pre)\b[^<>]*>"
 )
@@ -166,8 +169,11 @@ def _without_tags(text: str) -> str:
     """Return the text of a record that holds HTML; any other text is returned unchanged."""
     if not _PAGE.match(text):
         return text
-    text = _BLOCK_TAG.sub("\n\n", _NO_TEXT.sub("", text))
-    return html.unescape(_TAG.sub("", text))
+    # One expression would search the whole rest for each beginning that is not closed.
+    for begin, end in _NO_TEXT:
+        first, *behind = re.split(begin, text)
+        text = first + "".join(re.split(end, each, maxsplit=1)[-1] for each in behind)
+    return html.unescape(_TAG.sub("", _BLOCK_TAG.sub("\n\n", text)))
 
 
 def _example(field: str) -> str:

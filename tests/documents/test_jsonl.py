@@ -68,6 +68,23 @@ def test_tags_in_a_text_are_no_text() -> None:
     assert document.text == "One sentence of 5 < 7 & 8.\n\nAn item."
 
 
+def test_styles_and_comments_of_a_text_are_no_text() -> None:
+    head = "<head><title>A</title><style>p { }</style></head>"
+    page = f"<html>{head}<body><!-- <p>B</p> --><p>A sentence.<script>c < d</script></body>"
+    (document,) = parse_jsonl(json.dumps({"text": page}).encode(), "a.jsonl")
+    assert isinstance(document, Document)
+    assert document.text == "A sentence."
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("opened", ["<style ", "<style>", "<script>", "<!--"])
+def test_what_is_not_closed_hides_nothing_and_takes_no_time(opened: str) -> None:
+    text = f"<p>{opened * 100_000}</p><p>A sentence.</p>"
+    (document,) = parse_jsonl(json.dumps({"text": text}).encode(), "a.jsonl")
+    assert isinstance(document, Document)
+    assert document.text.endswith("A sentence.")
+
+
 def test_line_ends_of_windows_inside_a_string_separate_lines_and_no_paragraphs() -> None:
     line = '{"text": "One sentence\\r\\ngoes on.\\r\\n\\r\\nAnother."}'
     (document,) = parse_jsonl(line.encode(), "a.jsonl")
