@@ -73,6 +73,7 @@ def test_documents_of_the_user(bench: Run) -> None:
     assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest"]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("taken", [0.04, 0.48, None])
 def test_a_headline_beside_other_processes_is_withheld(
     bench: Run, monkeypatch: pytest.MonkeyPatch, taken: float | None

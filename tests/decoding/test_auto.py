@@ -92,6 +92,7 @@ def same_text(draft, method="specextend", **settings):
     return result
 
 
+@pytest.mark.every(3)
 @CLOCKED
 def test_a_draft_that_is_never_right_ends_in_plain_decoding(method, clock):
     clock(CHEAP)
@@ -114,6 +115,7 @@ def always_right(method):
     return result
 
 
+@pytest.mark.every(2)
 @pytest.mark.usefixtures("clocked")
 @CLOCKED_OTHERWISE
 def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
@@ -124,6 +126,7 @@ def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
     assert result.steps[-1].drafted == chosen.tree.nodes
 
 
+@pytest.mark.every(2)
 @CLOCKED
 def test_a_draft_that_is_always_right_ends_in_a_deep_tree(method, plans, clock):
     clock(CHEAP)
@@ -195,6 +198,7 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
     assert (found.retrieval > 0) == (method != "tree")
 
 
+@pytest.mark.every(2)
 @CLOCKED_OTHERWISE
 def test_where_stages_are_recorded_costs_are_measured_after_some_steps(
     method, plans, clock, monkeypatch

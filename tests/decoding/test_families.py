@@ -57,6 +57,7 @@ def load(folder, role) -> LoadedModel:
     return load_model(ModelSpec(str(folder)), "cpu", role)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("target", "draft"), [*product(TARGETS, FAMILIES), ("qwen3", "smollm3")])
 def test_every_pair_of_families_writes_what_the_target_writes(target, draft, folders):
     models = load(folders[target], "target"), load(folders[draft], "draft")

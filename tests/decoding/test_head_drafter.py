@@ -97,6 +97,7 @@ def expected_paths(plain, features, rows, nodes, depth):
     return dict(sorted(found.items(), key=lambda item: -item[1])[:nodes])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("case", "chunk"), every_other(CASES, [1024, 16]))
 @torch.inference_mode()
 def test_trees_are_those_of_the_definition(case, chunk, tmp_path, monkeypatch):

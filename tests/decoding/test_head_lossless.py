@@ -51,6 +51,7 @@ def test_a_head_on_a_cpu_is_not_said_to_be_row_invariant():
     assert not pair.row_invariant
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_text_is_the_targets_own(kind, method):
@@ -96,6 +97,7 @@ def test_a_head_that_lookup_left_behind_catches_up(monkeypatch):
     assert not turns[:1] or turns[0]  # the head drafted again
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("method", "below"), every_other(METHODS, [None, 1e9]))
 def test_stages_can_be_recorded(method, below, monkeypatch):
     """Replayed on the same memory they write the same; on the host they change nothing."""

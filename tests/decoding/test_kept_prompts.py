@@ -122,6 +122,7 @@ def read(run: Run, model: str = "target") -> int:
 PAIRS = [full, windows, in_bytes, states, head]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("make", "method"), every_other(PAIRS, METHODS))
 def test_a_question_is_answered_as_alone(make: Callable[[], Pair], method: Method) -> None:
     """The same tokens by the same steps: drafts and what is retrieved are as they were."""
@@ -173,6 +174,7 @@ def warnings(run: Run) -> list[str]:
     return run.events[-1]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("make", "method"), every_other(PAIRS, METHODS, odd=True))
 def test_a_new_process_reads_what_another_kept(
     tmp_path: Path, make: Callable[[], Pair], method: Method

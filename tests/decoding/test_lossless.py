@@ -56,6 +56,7 @@ def test_every_method_on_every_family(family, method):
 PASSES = ({"head_dim": 32}, {"head_dim": 24}, {"modules": True})
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("method", "settings", "dtype"),
     pairwise([*DRAFTING, "lookup"], PASSES, [torch.float16, torch.int8]),

@@ -79,6 +79,7 @@ def assert_best(tree: TokenTree, expected: dict[tuple[int, ...], float]) -> None
 SHAPES = [(1, 1, None), (6, 1, None), (6, 3, None), (20, 4, None), (8, 8, 1), (6, 3, 2), (5, 2, 5)]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("family", "shape", "shared"), all_pairs(["llama", "qwen3", "mistral"], SHAPES, [False, True])
 )

@@ -84,6 +84,7 @@ def generated(family: str, prompt: list[int], settings: dict, tokens: int) -> li
     return output[0, len(prompt) :].tolist()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("family", "settings"), every_other(FAMILIES, GREEDY))
 def test_plain_text_is_what_generate_writes(family, settings):
     prompt, generation = make_prompt(30), SETTINGS[settings]
@@ -95,6 +96,7 @@ def test_plain_text_is_what_generate_writes(family, settings):
 
 
 # Every method meets every family in test_lossless, and every family most settings above.
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("family", "method", "settings"),
     [
@@ -112,6 +114,7 @@ def test_every_method_writes_the_plain_text(family, method, settings):
 WITH_A_HEAD = every_other([method for method in METHODS if method != "lookup"], SETTINGS)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("kind", "method", "settings"),
     [(KINDS[place // 2 % 2], *cell) for place, cell in enumerate(WITH_A_HEAD)],
@@ -124,6 +127,7 @@ def test_every_method_with_a_head_writes_the_plain_text(kind, method, settings):
     assert sum(result.accepted) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["plain", "tree"])
 def test_triton_writes_the_same(method):
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))

@@ -209,6 +209,7 @@ def reads_experts(rows: int) -> float:
 GPT_OSS_ROWS = {1: 3.43, 2: 4.86, 4: 7.11, 17: 12.5, 64: 15.9}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "curve",
     [

@@ -117,6 +117,7 @@ GENERATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("method", "generation"), every_other(METHODS, GENERATIONS))
 def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, generation):
     profile, pool = profile_of(**generation, below=0.01), WorkspacePool()
@@ -129,6 +130,7 @@ def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, gen
     assert figures(run_on(pool, SECOND, method, profile)) == alone
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("kind", "method", "temperature", "below"),
     pairwise(

@@ -282,6 +282,7 @@ def test_two_children_share_the_pages_of_a_large_file(
         read_document(path, replace(QUICK, pages="8"))
 
 
+@pytest.mark.every(2)
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.usefixtures("children")
 @pytest.mark.parametrize(

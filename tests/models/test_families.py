@@ -77,6 +77,7 @@ def assert_alike(logits: torch.Tensor, expected: torch.Tensor) -> None:
     assert error < LIMIT
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("cell", EVERY)
 def test_prefill(pair_of, cell):
     """A prompt at once, in chunks, in rings, and of one row alone."""
@@ -93,6 +94,7 @@ def test_prefill(pair_of, cell):
     assert_alike(text.read(prompt[9:], 3), expected[-3:])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("cell", "ops"), ON_BACKENDS)
 def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
     """Of 8 rows, that branches; in front of a window's end, across it, and behind it."""
@@ -119,6 +121,7 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
                 assert_alike(row, found[-1, len(texts[6]) + place][None])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("cell", "ops"), ON_BACKENDS)
 def test_so_it_is_over_keys_and_values_in_8_bits(pair_of, cell, ops):
     """A tree behind a prompt, in rings, and a row behind what is kept of it."""

@@ -96,6 +96,7 @@ BY_SPEED = [
 ]
 
 
+@pytest.mark.every(2)
 @TYPES
 @pytest.mark.parametrize("case", BY_SPEED)
 @pytest.mark.parametrize("rows", [1, 5, 70])
@@ -108,6 +109,7 @@ def test_experts(backend: Backend, case: Case, rows: int) -> None:
     assert error(out, expected) < 2 * ERROR[backend.dtype]
 
 
+@pytest.mark.every(2)
 @TYPES
 @pytest.mark.parametrize("case", BY_SPEED)
 def test_a_row_does_not_depend_on_those_beside_it(backend: Backend, case: Case) -> None:

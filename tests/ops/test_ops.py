@@ -219,6 +219,7 @@ CHOSEN = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("backend", "case"), crossed("gather_chunks", ROWS_OF_CACHES, CHOSEN, interpreted=2)
 )
@@ -315,6 +316,7 @@ ATTENDED = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("backend", "case"), crossed("tree_attention", EVERY_TYPE, ATTENDED))
 def test_tree_attention(backend: Backend, case: TreeCase) -> None:
     dtype, (rows, columns) = backend.dtype, case.visible.shape
@@ -366,6 +368,7 @@ READ = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("backend", "case"), crossed("prefill_attention", EVERY_TYPE, READ))
 def test_prefill_attention(backend: Backend, case: PrefillCase) -> None:
     dtype, device = backend.dtype, backend.device
@@ -425,6 +428,7 @@ def on(device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
     return {key: x.to(device) if isinstance(x, Tensor) else x for key, x in options.items()}
 
 
+@pytest.mark.every(3)
 @backends("tree_attention", OPTION_TYPES)
 @cases(OPTIONS)
 def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: OptionCase) -> None:
@@ -526,6 +530,7 @@ SCORED = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("backend", "case"), crossed("chunk_scores", EVERY_TYPE, SCORED))
 def test_chunk_scores(backend: Backend, case: ScoreCase) -> None:
     """The query is one of the rows of [Hq, T, D], and its lse one column, both strided."""
@@ -630,6 +635,7 @@ LEVELS = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("backend", "case"), crossed("best_continuations", LOGITS, LEVELS))
 def test_best_continuations(backend: Backend, case: LevelCase) -> None:
     logits, forbidden, weights = draw_logits(
@@ -762,6 +768,7 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("backend", "case", "text"), crossed("penalize", LOGITS, PENALTIES, TEXTS, interpreted=9)
 )
@@ -950,6 +957,7 @@ def in_float64(weights: Any) -> Any:
     return weights
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("backend", "layer"), crossed("layer_kernels", EVERY_TYPE, LAYERS))
 def test_layer_kernels(backend: Backend, layer: tuple[str, int]) -> None:
     """Torch in float64 is held against transformers' layers in ``torch/test_layer.py``."""
@@ -993,6 +1001,7 @@ def test_product(backend: Backend, rows: int, columns: int, inputs: int, biased:
     assert error(out.cpu(), exact) < {F64: 1e-14, F32: 1e-6}.get(backend.dtype, 4e-3)
 
 
+@pytest.mark.every(3)
 @backends("head_input", EVERY_TYPE)
 @pytest.mark.parametrize("norms", ["none", "both", "residual"])
 @pytest.mark.parametrize(("rows", "states"), [(1, None), (5, None), (1, 7), (10, 4), (64, 64)])

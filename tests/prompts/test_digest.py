@@ -324,7 +324,7 @@ def long_document(paragraphs: int, words: int) -> Document:
     return Document("a.pdf", "pdf", (), tuple(Paragraph(t, 1 + n) for n, t in enumerate(texts)))
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(st.integers(10, 60), st.sampled_from([2, 12]), st.integers(300, 1500), st.integers(1, 4))
 def test_a_long_document_is_one_prompt_of_the_text_around_its_sentences(
     paragraphs: int, words: int, room: int, sentences: int

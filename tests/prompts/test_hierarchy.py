@@ -80,7 +80,7 @@ def test_reasoning_does_not_count_in_the_limit_of_a_part() -> None:
     assert None not in limits
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.data())
 def test_outputs_of_any_length_fit_the_next_prompt(data: st.DataObject) -> None:
     levels = hierarchy()

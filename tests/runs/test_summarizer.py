@@ -453,6 +453,7 @@ STATED = GenerationConfig(
 )
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_models_own_settings_hold_where_the_profile_says_nothing(
     make: Maker, method: Method

@@ -266,6 +266,7 @@ def test_the_file_that_is_changed_here_is_good(tmp_path: Path) -> None:
     assert checkpoint.tokenizer.encode("ab a") == [1, 259, 262, 263]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", CASES)
 def test_each_damage_has_its_sentence(name: str, tmp_path: Path) -> None:
     raw, expected = CASES[name]

@@ -38,7 +38,8 @@ def packed_decoder(file: Path, dtype: torch.dtype) -> Decoder:
     return Decoder(reader.decoder(lambda: 0.0), ops)
 
 
-@pytest.mark.parametrize("family", ["llama 3", pytest.param("qwen3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llama 3", "qwen3"])
 def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -> None:
     """Of a prompt longer than what is multiplied packed, and of the tokens behind it."""
     file, model = write(tmp_path, family, mixed, num_hidden_layers=1)

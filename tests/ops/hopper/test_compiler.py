@@ -187,6 +187,7 @@ def test_products_of_small_weights_compile(shape: tuple[int, int], normed: bool)
     assert compiled(SMALL_SOURCE, constants).startswith(ELF)
 
 
+@pytest.mark.every(3)
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize(
@@ -227,6 +228,7 @@ def test_attention_to_a_short_cache_compiles(dim: int, tiles: int) -> None:
     assert compiled(hopper_attention.SHORT_SOURCE, constants).startswith(ELF)
 
 
+@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize(

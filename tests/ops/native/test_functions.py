@@ -80,6 +80,7 @@ def suffix(request):
 SIZES = {"rows": st.integers(1, 14), "columns": st.integers(1, 300), "gap": st.integers(0, 5)}
 
 
+@pytest.mark.every(3)
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(0, 40), **SIZES)
 def test_outer_products_are_added(functions, suffix, rows, count, columns, gap):

@@ -86,6 +86,7 @@ def product(
     return y[:, : len(w)]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 13, 64])
 @pytest.mark.parametrize("columns", [1, 8, 11])
 def test_a_product_is_that_with_unpacked_weights(

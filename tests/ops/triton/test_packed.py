@@ -153,6 +153,7 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 EVERY_KIND = {"MXFP4", "Q6_K", "Q4_K", "FP8", "Q8_0"}
 
 
+@pytest.mark.every(3)
 @pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize(
     "name",
@@ -175,7 +176,8 @@ def test_attention_beside_packed_weights_is_planned_for_few_rows() -> None:
     assert ops._is_packed
 
 
-@pytest.mark.parametrize("name", ["MXFP4", pytest.param("Q4_K", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MXFP4", "Q4_K"])
 def test_experts_that_stay_packed(
     name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -45,6 +45,7 @@ def assert_best(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) 
     return level
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("parents", "vocabulary"), [(3, 8192), (2, 32_001), (1, 128_256), (1, 262_147)]
 )
@@ -68,6 +69,7 @@ def test_parts_that_are_not_full(vocabulary):
     assert sorted(level.tokens.tolist()) == [*range(20), *range(vocabulary - 20, vocabulary)]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("sharing", "steep"),
     [
@@ -168,6 +170,7 @@ def test_what_plain_torch_picks():
     torch.testing.assert_close(actual.weights, expected.weights, atol=2e-6, rtol=0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     parents=st.integers(1, 5),

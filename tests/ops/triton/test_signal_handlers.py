@@ -51,16 +51,13 @@ print(heard, [now == was for now, was in zip(handlers(), before, strict=True)])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "thread", "said"),
     [
         ("kept", "main", "[False] [True, True, True]"),
-        pytest.param(  # else there is nothing to keep
-            "not kept", "main", "[False] [False, False, False]", marks=pytest.mark.slow
-        ),
-        pytest.param(  # but the kernel is compiled
-            "kept", "another", "[False] [False, False, False]", marks=pytest.mark.slow
-        ),
+        ("not kept", "main", "[False] [False, False, False]"),  # else there is nothing to keep
+        ("kept", "another", "[False] [False, False, False]"),  # but the kernel is compiled
     ],
 )
 def test_handlers_are_those_from_before(way: str, thread: str, said: str, tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def borders(launch: Launch) -> list[int]:
     return [0, 1, *(63 + n for n in (0, 1, size - 1, size, size + 1, 3 * size + 1))]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("launch", "prefix"),
     [
@@ -172,6 +173,7 @@ def test_trees_in_wide_blocks(tree):
     check(inputs, 70, visible, WIDE)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", range(len(LAUNCHES)))
 def test_random_trees_of_random_sizes(seed):
     generator = torch.Generator().manual_seed(seed)
@@ -191,6 +193,7 @@ def rows_do_not_matter_to_numpy() -> bool:
     return all((np.roll(x, place, 0) @ y == np.roll(x @ y, place, 0)).all() for place in range(16))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("window", "prefix"), every_other([None, 40, 90], [1, 60, 79, 95, 200]))
 def test_a_row_of_a_tree_is_what_it_is_alone(prefix, window):
     """To the bit, when its ancestors are committed; with every tile on a GPU (``tests/gpu``).
@@ -221,6 +224,7 @@ def test_a_row_of_a_tree_is_what_it_is_alone(prefix, window):
             torch.testing.assert_close(one_row, among_others, rtol=0, atol=least)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("shape", "block_columns"),
     every_other([(64, 0), (65, 37), (127, 0), (150, 37)], [16, 64, 128]),
@@ -287,6 +291,7 @@ SPECIAL = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("case", SPECIAL.values(), ids=SPECIAL)
 def test_windows_caps_and_sinks(case):
     check_special(case, torch.float32)
