@@ -160,11 +160,8 @@ def summarize(
         option(
             MANY,
             "Worker processes. Default: one per GPU; on a CPU, one per core from 4 documents on.",
-            metavar="N|auto|ray",
+            metavar="N|auto",
         ),
-    ] = None,
-    ray_address: Annotated[
-        str | None, option(MANY, "Ray cluster; or set RAY_ADDRESS.", metavar="ADDRESS")
     ] = None,
     check_lossless: Annotated[
         bool,
@@ -240,7 +237,6 @@ def summarize(
         ),
         threads=threads,
         workers=workers,
-        ray_address=ray_address,
         strict_numbers=strict_numbers,
         quiet=quiet,
     )
