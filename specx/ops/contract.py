@@ -174,8 +174,8 @@ class Ops(Protocol):
 
         chunks int64 [k], ascending, padding last; positions int64 [capacity]: the positions at
         which the store's keys were computed; inv_freq [R/2] in radians per position. lengths: the
-        store's is read, the working cache's is written. (SpecExtend, cross-model retrieval, with
-        keys re-rotated instead of stored before RoPE.)
+        store's length, which is read, and the working cache's, which is written. (SpecExtend,
+        cross-model retrieval, with keys re-rotated instead of stored before RoPE.)
         """
 
     # Attention
