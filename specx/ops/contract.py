@@ -106,11 +106,8 @@ def faster_package(device: torch.device) -> str | None:
 
     ``docs/performance.md`` has the figures.
     """
-    if device.type != "cuda":
-        return None
-    if not HAS_TRITON:
-        return "flash-attn"  # torch's flash kernels do not divide keys among programs
-    return "fa3-fwd" if torch.cuda.get_device_capability(device) == (9, 0) else None
+    is_hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+    return "fa3-fwd" if is_hopper else None
 
 
 class Ops(Protocol):
