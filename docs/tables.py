@@ -7,8 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from specx.bench.report.markdown import table_lines
-from specx.bench.report.report import Table
+from specx.bench.report import Table, table_lines
 
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):

@@ -1,4 +1,4 @@
-"""Groups of runs: medians, ratios to a baseline, and the result in one line."""
+"""Groups of runs: medians, and ratios to a baseline."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,11 @@ from operator import attrgetter
 from statistics import mean, median
 from typing import Any
 
-from specx.bench.report.report import show
 from specx.bench.runs import Measurement
 from specx.reports.figures import label
 
 BASELINE = "plain"
 MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of them says little
-
-OURS = ("specextend", "specextend+lookup")
 
 Measure = Callable[[Measurement], float]
 tokens_per_second: Measure = attrgetter("tokens_per_second")  # the speed of decoding
@@ -27,19 +24,6 @@ def by(runs: Iterable[Measurement], *fields: str) -> dict[Any, list[Measurement]
     for run in runs:
         groups.setdefault(attrgetter(*fields)(run), []).append(run)
     return groups
-
-
-def is_disturbed(run: Measurement) -> bool:
-    """Return True if other processes took more than a tenth of the time of its repetition."""
-    return run.taken is not None and run.taken > MOST_TAKEN
-
-
-def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
-    """Drop disturbed repetitions, except for prompts whose repetitions were all disturbed."""
-    runs = list(runs)
-    prompt_of = attrgetter(*PROMPT)
-    calm = {prompt_of(run) for run in runs if run.decode_s > 0 and not is_disturbed(run)}
-    return [run for run in runs if not is_disturbed(run) or prompt_of(run) not in calm]
 
 
 def share_taken(runs: Sequence[Measurement]) -> float:
@@ -122,73 +106,3 @@ def methods_first(runs: Sequence[Measurement]) -> list[Group]:
     """Return the groups of ``groups_of``, with all lengths of a method together."""
     order = list(by(runs, "method"))
     return sorted(groups_of(runs), key=lambda group: order.index(group.method))
-
-
-# ---------------------------------------------------------------- the headline
-
-
-def headline(runs: Sequence[Measurement]) -> tuple[str, str]:
-    """Return the result in one line, or "", and the reason for withholding the result, or "".
-
-    ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: first the fastest
-    method in decoding at the longest length, then specx's own fastest method and the fastest method
-    end to end.
-    """
-    tasks = by(runs, "task")
-    for task, of_task in tasks.items():
-        known = [group for group in groups_of(undisturbed(of_task)) if group.ratio()]
-        known = [group for group in known if group.method != BASELINE]
-        if not known:
-            continue
-        longest = max(group.length for group in known)
-        taken = share_taken([run for run in of_task if run.length == longest])
-        if taken > MOST_TAKEN:
-            return "", _reason(taken)
-        compared = [group for group in known if group.length == longest]
-        at = f"at {compared[0].input}"
-        return _told(compared, f"{at}, {task}" if len(tasks) > 1 else at), ""
-    return "", ""
-
-
-def _reason(taken: float) -> str:
-    return (
-        f"No headline: other processes took {taken:.0%} of the time, so speedups say little. "
-        "Measure again when the machine is quiet."
-    )
-
-
-def _told(groups: Sequence[Group], at: str) -> str:
-    best = max(groups, key=_ratio)
-    text = _same_text(best.same_output() or "")
-    ratios = {best.method: f"{_ratios(best, f'{BASELINE} {at}')}, {text}"}
-    ours = [group for group in groups if group.method in OURS]
-    if best.method not in OURS and ours:
-        own = max(ours, key=_ratio)
-        ratios[own.method] = _ratios(own)
-    whole = max(groups, key=_whole_ratio)
-    if _whole_ratio(whole):
-        ratios.setdefault(whole.method, _ratios(whole))
-    return "; ".join(ratios.values())
-
-
-def _ratios(group: Group, over: str = "") -> str:
-    """Return ratios as text: ``lookup 3.1 × plain at 4K, 2.4 × end to end``."""
-    decoding = f"{group.method} {show(_ratio(group), digits=2)} × {over}".rstrip()
-    whole = _whole_ratio(group)
-    return f"{decoding}, {show(whole, digits=2)} × end to end" if whole else decoding
-
-
-def _ratio(group: Group) -> float:
-    return group.ratio() or 0.0
-
-
-def _whole_ratio(group: Group) -> float:
-    return group.ratio(measure=end_to_end) or 0.0
-
-
-def _same_text(same: str) -> str:
-    """Convert ``3 of 3`` to ``same text``, and ``1 of 3`` to ``same text for 1 of 3 prompts``."""
-    equal, _, total = same.partition(" of ")
-    if equal == total:
-        return "same text"
-    return "not the same text" if equal == "0" else f"same text for {same} prompts"

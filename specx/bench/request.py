@@ -20,7 +20,7 @@ class Request:
     ``experiments``, ``methods``: names; ``documents``: empty for reports generated from ``seed``;
     ``most``: the maximum number of documents at a length; ``tokens``: maximum tokens of an output,
     None for the profile's; ``scale``, ``scale_draft``: shapes for the embedded pair
-    (``bench/shapes.py``); ``enough_s``: repetitions of a case stop after this many seconds.
+    (``bench/shapes.py``).
     """
 
     command: str
@@ -36,7 +36,6 @@ class Request:
     device: str
     scale: str | None = None
     scale_draft: str | None = None
-    enough_s: float = float("inf")
 
 
 class BenchListener:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from specx.bench.cases import Case
 from specx.decoding.decode import decode
@@ -15,7 +14,6 @@ from specx.decoding.kv_cache import Snapshot
 from specx.decoding.methods import Pair
 from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.target import Target
-from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
 from specx.models.loaded import LoadedModel
 from specx.profile import Profile, Settings
@@ -111,18 +109,6 @@ class Setting:
         if self.read is not None and self._shares:
             target.cache.restore(self.read)
         return target
-
-
-def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:
-    """Return the draft model of a pair and the ids that it may write, bool [V].
-
-    Raises UsageError about the method ``name`` if the draft is missing or a head.
-    """
-    if pair.draft is None or pair.draft_allowed is None:
-        raise UsageError(f"{name} needs a draft model, and the profile has none")
-    if isinstance(pair.draft, LoadedHead):
-        raise UsageError(f"{name} needs a draft model, and {pair.draft.source} is a head")
-    return pair.draft, pair.draft_allowed
 
 
 def run_drafter(

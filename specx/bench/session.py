@@ -8,10 +8,9 @@ from functools import partial
 import torch
 
 from specx.bench.cases import generated_documents
-from specx.bench.experiments import find_experiments
-from specx.bench.experiments.experiment import Experiment
+from specx.bench.experiments import Experiment, find_experiments
 from specx.bench.methods import find_methods, split_names
-from specx.bench.report.report import BenchReport, ReportSection
+from specx.bench.report import BenchReport, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Measurement
 from specx.bench.scaled import scaled_pair, scaled_profile
@@ -37,10 +36,9 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
     experiments = find_experiments(request.experiments)
     bench = prepare(request, listener)
     sections: list[ReportSection] = []
-    left_out: list[str] = []
     interrupted = False
     try:
-        left_out = carry_out(bench, experiments, sections)
+        carry_out(bench, experiments, sections)
     except KeyboardInterrupt:
         interrupted = True
     return BenchReport(
@@ -51,7 +49,7 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
         settings=bench.profile.model_dump(mode="json"),
         documents=tuple({"name": d.name, "characters": d.characters} for d in bench.used()),
         methods={method.name: method.about for method in bench.methods},
-        warnings=(*warnings(bench), *left_out),
+        warnings=tuple(warnings(bench)),
         interrupted=interrupted,
         sections=tuple(sections),
     )
@@ -77,7 +75,6 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
         methods=tuple(find_methods(names, profile)),
         repeats=request.repeats,
         most=request.most,
-        enough_s=request.enough_s,
         taken=partial(LoadMonitor().taken, threads_of(device)),
         listener=listener,
     )
@@ -133,26 +130,17 @@ def _check_window(bench: Workbench) -> None:
 
 def carry_out(
     bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
-) -> list[str]:
-    """Run the experiments; add each section to ``sections``, even if the experiment is interrupted.
-
-    If there are several experiments, return a sentence for each that cannot be measured here.
-    """
-    left_out = []
+) -> None:
+    """Run the experiments; add each section to ``sections``, even if it is interrupted."""
     for experiment in experiments:
         bench.listener.section(experiment.title)
         runs: list[Measurement] = []
         try:
             for run in experiment.measure(bench):
                 runs.append(run)
-        except UsageError as error:
-            if len(experiments) == 1:
-                raise
-            left_out.append(f"{experiment.name} was left out: {error}")
         finally:
             if runs:
                 sections.append(_section(experiment, runs))
-    return left_out
 
 
 def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSection:

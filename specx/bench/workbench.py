@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, make_cases, prompt_kind
-from specx.bench.methods.engine import Engine
+from specx.bench.engine import Engine
 from specx.bench.request import BenchListener
 from specx.bench.runs import Measurement, Setting, read_beginning
 from specx.decoding.methods import Pair
@@ -15,7 +15,6 @@ from specx.reports.figures import label
 
 # On a GPU kernels are loaded when first used, some of them per length and some in later steps.
 WARM_UP_TOKENS = {"cpu": 16, "cuda": 64}
-FEWEST = 3  # repetitions, also where time is short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +23,8 @@ class Workbench:
 
     ``profile``: for the device, without fallback; ``most``: the maximum number of documents at a
     length; ``shared``: True if the target reads a prompt once for all methods. On a GPU it does
-    not, because the host prepares each method's steps during the reading. ``enough_s``: seconds
-    after which a case gets no more repetitions, once it has FEWEST; ``taken``: returns the share of
-    the time since its last call that other processes took.
+    not, because the host prepares each method's steps during the reading. ``taken``: returns the
+    share of the time since its last call that other processes took.
     """
 
     pair: Pair
@@ -37,7 +35,6 @@ class Workbench:
     repeats: int = 1
     most: int = 2
     shared: bool = True
-    enough_s: float = float("inf")
     clock: Callable[[], float] = time.perf_counter
     taken: Callable[[], float | None] = lambda: None
     listener: BenchListener = field(default_factory=BenchListener)
@@ -98,10 +95,7 @@ class Workbench:
                 setting = self.setting(case)  # the first reading was cold, too
                 warm.add(case.length)
             self.taken()  # what was before does not count
-            began = self.clock()
             for repeat in range(self.repeats):
-                if repeat >= FEWEST and self.clock() - began >= self.enough_s:
-                    break
                 yield from self._repetition(replace(setting, repeat=repeat), case, methods)
 
     def _repetition(

@@ -4,16 +4,13 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from specx.bench.report.files import write_bench
-from specx.bench.report.markdown import to_tables
-from specx.bench.report.report import BenchReport
+from specx.bench.report import BenchReport, to_tables, write_bench
 from specx.bench.request import BenchListener, Request
 from specx.cli.console import make_console, show_cursor
 from specx.cli.interruption import Interruption
@@ -36,9 +33,7 @@ DEFAULT_FOLDER = Path("specx-bench")
 DEFAULT_METHODS = "plain,lookup,tree,streaming,specextend,specextend+lookup"
 QUICK_METHODS = "plain,lookup,specextend,specextend+lookup"
 DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
-HEADLINED = "speedup"  # the experiment whose result is a line, which --quick repeats until it holds
-QUICK_TOKENS, HEADLINED_TOKENS = 96, 256
-REPEATS, HEADLINED_REPEATS, HEADLINED_S = 3, 9, 15.0
+REPEATS, QUICK_TOKENS = 3, 128
 
 
 def bench(
@@ -61,7 +56,7 @@ def bench(
     ] = None,
     experiment: Annotated[
         str, typer.Option(help="Experiments by name, or all (see --list).")
-    ] = HEADLINED,
+    ] = "speedup",
     profile: ProfileName = None,
     model: Model = None,
     draft: Draft = None,
@@ -119,9 +114,6 @@ def bench(
         settings = profile_for(profile, model, draft, own_files)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
         most = count or (1 if quick else 2)
-        few, short = (1, QUICK_TOKENS)
-        if experiment == HEADLINED:
-            few, short = (HEADLINED_REPEATS, HEADLINED_TOKENS)
         request = Request(
             command=shlex.join(["specx", *sys.argv[1:]]),
             experiments=experiment,
@@ -129,14 +121,13 @@ def bench(
             documents=tuple(_read(documents or [])),
             lengths=lengths,
             methods=methods or _methods_of(settings, quick=quick),
-            repeats=repeat or (few if quick else REPEATS),
+            repeats=repeat or REPEATS,
             most=most,
-            tokens=tokens or (short if quick else None),
+            tokens=tokens or (QUICK_TOKENS if quick else None),
             seed=seed,
             device=device,
             scale=scale,
             scale_draft=scale_draft,
-            enough_s=HEADLINED_S if quick and repeat is None else inf,
         )
         options: RootOptions = context.obj
         _measure(request, write, make_console(quiet=quiet), options.interruption)
@@ -155,9 +146,6 @@ def _write(report: BenchReport, *, folder: Path | None, json: bool, quiet: bool)
     if folder is not None:
         write_bench(report, folder)
         console.print(f"specx: tables and measurements are in {folder}", soft_wrap=True)
-    if report.withheld:
-        reason = report.withheld[:1].lower() + report.withheld[1:]
-        console.print(f"specx: {reason}", soft_wrap=True)
     sys.stdout.write(f"{to_json(report.to_dict())}\n" if json else to_tables(report))
 
 

@@ -30,7 +30,6 @@ NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn": "measured slower than Triton's kernels and cuDNN",
     "fa3-fwd": "faster only on Hopper with Triton",
 }
-INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}
 LENGTH = "8k"  # of a text, in tokens
 TRIED_HEAD = 128  # the size of a head for which packages are tried; most models have it
 HOPPER = "9.0"
@@ -208,16 +207,15 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         if not installed_version(name):
             if name == faster:
-                yield name, f"not installed; makes attention faster: {INSTALLED_BY[name]}"
+                yield name, f"not installed; makes attention faster: pip install {name}"
             continue
         try:
-            package = load(name, device, torch.bfloat16, TRIED_HEAD)
+            load(name, device, torch.bfloat16, TRIED_HEAD)
         except UnusableError as reason:
             yield name, f"cannot be used: {reason}"
             continue
         if name == faster:
-            also = " and for the prefix of a tree" if package.verifies else ""
-            yield name, f"used for prompts{also} in bfloat16: measured faster"
+            yield name, "used for prompts in bfloat16: measured faster"
         else:
             yield name, f"not chosen: {NOT_CHOSEN[name]}; `attention: {name}` selects it"
 

@@ -38,7 +38,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     free, ceilings = free_bytes(device), measure_ceilings(device)
     left = math.inf if free is None else free - found.total - program_bytes(found, device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
-    parts = f"the text is read in parts that fit the window; memory is for {at_once} tokens"
+    parts = f"the text is read in parts that fit the window; memory is for one, {at_once} tokens"
     return {
         "model": {
             "name": f"{model}: {files.spec.model}" if named else model,

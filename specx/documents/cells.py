@@ -168,9 +168,9 @@ def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
-    """Return True for a line at the middle or the top of the cell beside it.
+    """Return True if a line is level with the middle or the top of the cell beside it.
 
-    At the top, a line to the left of the cell must be a word, not an item number.
+    Level with the top, a line on the left must be a word, because item numbers are there, too.
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < LEVEL * line.size:

@@ -42,7 +42,7 @@ _SAMPLE = 20_000  # bytes that are looked at
 
 
 def guessed_encoding(data: bytes) -> tuple[str, str]:
-    """Return the encoding in which a text has a language's letters, and its name for users."""
+    """Guess the encoding by the letters of languages; return it, and its name for users."""
     return _by_letters(data) or _by_accents(data)
 
 

@@ -68,7 +68,7 @@ def _is_letter(char: str) -> bool:
 
 
 def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
-    """Return True for prose, and for any text except tables that is too short to judge."""
+    """Return True for prose. A text too short to judge counts as prose, unless it is a table."""
     short = sum(len(p.text) for p in paragraphs) <= _SHORT
     return (short and any(p.kind in _PROSE_KINDS for p in paragraphs)) or prose_share(
         paragraphs

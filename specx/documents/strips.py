@@ -143,7 +143,7 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Rule]) -> list[Strip]:
 
 
 def _free(row: Row) -> list[tuple[float, float, float]]:
-    """Return the ranges of a row without text, and the width of a gutter for this letter size."""
+    """Return the empty ranges of a row: start, end, and the least width of a gutter there."""
     free, end = [], -math.inf
     for piece in sorted(row, key=lambda p: p.start):
         if piece.start - end > (width := _GAP * piece.size):

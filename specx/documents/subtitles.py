@@ -65,7 +65,7 @@ _LONG, _LONGEST = 200, 500  # characters of a paragraph: then a sentence ends it
 
 
 class _Cue(NamedTuple):
-    """The lines shown at a time."""
+    """One subtitle: lines that are shown together, from ``time`` on."""
 
     time: str
     speaker: str

@@ -103,7 +103,7 @@ def _hiding_selectors(css: str) -> set[str]:
 
 
 def without_hidden(chapter: str, css: str) -> tuple[str, tuple[str, ...]]:
-    """Return a chapter of an EPUB without elements that its styles, or ``css``, hide; warnings."""
+    """Remove elements that an EPUB chapter's styles, or ``css``, hide; return it, and warnings."""
     if not _HIDES.search(css) and not _HIDES.search(chapter):
         return chapter, ()
     page = _parsed(_SELF_CLOSED.sub(r"<\1></\2>", chapter))

@@ -138,7 +138,7 @@ def _ends(ids: object, label: str) -> tuple[int, ...]:
     found = ids if isinstance(ids, list) else [] if ids is None else [ids]
     for each in found:
         if type(each) is not int:
-            raise _wrong(label, f"`eos_token_id` is {shown(ids)}; it must be ids of tokens")
+            raise _wrong(label, f"`eos_token_id` is {shown(ids)}; it must be token ids")
     return tuple(found)
 
 

@@ -106,11 +106,8 @@ def faster_package(device: torch.device) -> str | None:
 
     ``docs/performance.md`` has the figures.
     """
-    if device.type != "cuda":
-        return None
-    if not HAS_TRITON:
-        return "flash-attn"  # torch's flash kernels do not divide keys among programs
-    return "fa3-fwd" if torch.cuda.get_device_capability(device) == (9, 0) else None
+    is_hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+    return "fa3-fwd" if is_hopper else None
 
 
 class Ops(Protocol):
@@ -174,8 +171,8 @@ class Ops(Protocol):
 
         chunks int64 [k], ascending, padding last; positions int64 [capacity]: the positions at
         which the store's keys were computed; inv_freq [R/2] in radians per position. lengths: the
-        store's is read, the working cache's is written. (SpecExtend, cross-model retrieval, with
-        keys re-rotated instead of stored before RoPE.)
+        store's length, which is read, and the working cache's, which is written. (SpecExtend,
+        cross-model retrieval, with keys re-rotated instead of stored before RoPE.)
         """
 
     # Attention

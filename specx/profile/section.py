@@ -114,7 +114,6 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
 
 _REPLACED: dict[Place, str] = {
     ("draft", "kind"): "remove it; the files of the draft say if it is a model or a head",
-    ("attention",): "remove it; each device has its own kernels",
     ("prompt", "task"): "remove it; there is no control task any more",
 }
 _MISSING: dict[Place, str] = {

@@ -97,7 +97,7 @@ def _origins(prompt: Prompt, start: int, end: int) -> Iterator[tuple[float, Piec
 
 
 def _piece(unit: Unit, start: int, end: int) -> Place:
-    """Return the place in the document of some characters of a unit."""
+    """Return the place in the document of the characters ``start`` to ``end`` of a unit."""
     return replace(unit, start=unit.start + start, end=unit.start + end)
 
 

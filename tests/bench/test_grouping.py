@@ -1,6 +1,6 @@
 import pytest
 
-from specx.bench.grouping import Group, by, share_taken, undisturbed
+from specx.bench.grouping import Group, by, share_taken
 from tests.bench.benches import made_up
 
 
@@ -49,13 +49,6 @@ def test_end_to_end_is_from_the_prompt_to_the_last_token():
     run = made_up("a", 100, read_s=2.0, prefill_s={"target_prefill": 0.5, "draft_prefill": 0.5})
     assert run.end_to_end == 101 / 4
     assert made_up("a", 100).end_to_end == 0  # an older file does not know how long reading took
-
-
-def test_disturbed_repetitions_are_left_out_unless_there_are_no_others():
-    calm, disturbed = made_up("a", 1, taken=0.1), made_up("a", 9, repeat=1, taken=0.2)
-    alone = made_up("a", 9, case="b", taken=0.2)
-    unknown = made_up("a", 1, case="c")
-    assert undisturbed([calm, disturbed, alone, unknown]) == [calm, alone, unknown]
 
 
 def test_the_share_of_the_time_is_weighted_by_time():

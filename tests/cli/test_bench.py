@@ -73,29 +73,13 @@ def test_documents_of_the_user(bench: Run) -> None:
     assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest"]
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize("taken", [0.04, 0.48, None])
-def test_a_headline_beside_other_processes_is_withheld(
-    bench: Run, monkeypatch: pytest.MonkeyPatch, taken: float | None
-) -> None:
-    monkeypatch.setattr(session.LoadMonitor, "taken", lambda *_: taken)
-    ended = bench(*QUICK, "--methods", "specextend")
-    report = json.loads(Path("specx-bench/bench.json").read_text())
-    line = ended.out.splitlines()[0]
-    reason = "o headline: other processes took 48% of the time"
-    if taken == 0.48:
-        assert line.startswith(f"# N{reason}")
-        assert f"specx: n{reason}" in ended.err
-        assert report["withheld"].startswith(f"N{reason}")
-        assert report["headline"] == report["sections"][0]["findings"]["headline"] == ""
-    else:
-        assert " × plain at 300, " in line
-        assert " × end to end" in line
-        assert "no headline" not in ended.err
-        assert (f"# {report['headline']}", report["withheld"]) == (line, "")
+def test_other_processes_are_told_of(bench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.LoadMonitor, "taken", lambda *_: 0.48)
+    ended = bench(*QUICK, "--methods", "plain")
+    assert "Other processes took 48% of the time" in ended.out
 
 
-def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
+def test_quick_compares_ours_with_plain_and_lookup(
     bench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -111,8 +95,7 @@ def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
     quick, _, full = asked
     assert quick.methods == "plain,lookup,specextend,specextend+lookup"
     assert "plain,lookup,tree," in full.methods
-    assert [(each.repeats, each.tokens) for each in asked] == [(9, 256), (1, 96), (3, None)]
-    assert (quick.enough_s, full.enough_s) == (15.0, float("inf"))
+    assert [(each.repeats, each.tokens) for each in asked] == [(3, 128), (3, 128), (3, None)]
 
 
 def test_another_profile(bench: Run, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import torch
 
 from specx.bench.generated import generate_report
 from specx.decoding.methods import Pair
-from specx.ops.ancestors import AncestorMask
 from specx.ops.contract import Ops, built_in_ops, ops_for
 from specx.ops.torch.flash_packages import PACKAGES, is_installed
 from specx.profile import Profile
@@ -16,9 +15,8 @@ from specx.prompts.digest import Digest
 from specx.runs.lossless import logit_gap
 from specx.runs.pair import load_pair
 from tests.decoding.pairs import Run, run
-from tests.gpu.test_cuda import TOLERANCE, chain_and_star, mini
+from tests.gpu.test_cuda import TOLERANCE, mini
 from tests.ops import reference
-from tests.ops.examples import sets_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -57,25 +55,6 @@ def qkv(dtype: torch.dtype, rows: int, keys: int, written: int, dim: int) -> lis
     return drawn
 
 
-@pytest.mark.parametrize("prefix", [0, 1, 63, 64, 65, 4097])
-@pytest.mark.parametrize("rows", [1, 2, 51, 64])
-@pytest.mark.parametrize("dim", [64, 128])
-@EACH
-def test_trees_are_exact(name: str, dtype: torch.dtype, dim: int, rows: int, prefix: int) -> None:
-    ops = ops_of(name, dtype, dim)
-    q, k, v = qkv(dtype, rows, prefix + rows + 300, prefix + rows, dim)
-    visible = chain_and_star(rows)
-    mask = AncestorMask(sets_of(visible).to(CUDA), rows)
-    length = torch.tensor([prefix], device=CUDA)
-    out, lse = ops.tree_attention(q, k, v, length, mask, dim**-0.5)
-    seen = reference.tree_mask(prefix, visible)
-    written = (part[:, : prefix + rows] for part in (k, v))
-    expected, expected_lse = reference.attention(q, *written, seen, dim**-0.5)
-    assert lse is not None
-    torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
-    torch.testing.assert_close(lse.double(), expected_lse, atol=TOLERANCE[dtype], rtol=0)
-
-
 @pytest.mark.parametrize("window", [None, 65, 512])
 @pytest.mark.parametrize(("past", "rows"), [(0, 1500), (700, 1024), (1023, 129), (1500, 1)])
 @pytest.mark.parametrize("dim", [64, 128])
@@ -90,25 +69,6 @@ def test_a_prefill_is_exact(
     seen = reference.causal_mask(rows, past, window)
     expected, _ = reference.attention(q, *written, seen, dim**-0.5)
     torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
-
-
-@EACH
-def test_a_recorded_pass_follows_the_length(name: str, dtype: torch.dtype) -> None:
-    ops = ops_of(name, dtype, 128)
-    q, k, v = qkv(dtype, 16, 3000, 3000, 128)
-    visible = chain_and_star(16)
-    mask, length = AncestorMask(sets_of(visible).to(CUDA), 16), torch.tensor([900], device=CUDA)
-    ops.tree_attention(q, k, v, length, mask, 0.1)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out, _ = ops.tree_attention(q, k, v, length, mask, 0.1)
-    for prefix in (2900, 5):
-        length.fill_(prefix)
-        graph.replay()
-        written = (part[:, : prefix + 16] for part in (k, v))
-        seen = reference.tree_mask(prefix, visible)
-        expected, _ = reference.attention(q, *written, seen, 0.1)
-        torch.testing.assert_close(out.double(), expected, atol=TOLERANCE[dtype], rtol=0)
 
 
 def in_bfloat16() -> Profile:

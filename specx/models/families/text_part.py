@@ -51,11 +51,6 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**inner, **outside, "model_type": _SAME.get(kind, kind)}
 
 
-def has_parts(config: Mapping[str, Any]) -> bool:
-    """Return True for the config of a checkpoint whose text decoder is one part among others."""
-    return str(config.get("model_type")) in PARTS
-
-
 def why_refused(config: Mapping[str, Any]) -> str:
     """Return why a model without a family is refused: the words after its name in a message."""
     kind = config.get("model_type")

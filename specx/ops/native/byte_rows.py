@@ -1,4 +1,4 @@
-"""Functions that store keys and values, and those that read 8 bits (``ops/byte_rows.py``)."""
+"""Machine code that stores keys and values, and reads those in 8 bits (``ops/byte_rows.py``)."""
 
 from typing import Any
 

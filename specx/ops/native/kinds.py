@@ -1,4 +1,4 @@
-"""The features of a decoder that its code is compiled for. Sizes and weights are in tables."""
+"""The features of a decoder that its code is compiled for; the code reads sizes from tables."""
 
 from dataclasses import dataclass
 

@@ -63,7 +63,7 @@ class DeltaRule:
         return read_tree(rows, state, mask, self._attention).to(inputs.dtype)
 
     def _rows(self, mixed: Tensor, rates: Tensor) -> DeltaRows:
-        """Compute the rule's rows from convolved inputs [T, C] and the input of the rates."""
+        """Return queries, keys, values and rates of T rows; ``mixed``: convolved inputs [T, C]."""
         attention, delta = self._attention, self._attention.delta
         assert delta is not None
         keys = attention.kv_heads * delta.key_dim

@@ -17,12 +17,8 @@ from specx.ops.torch.backend import TorchOps
 from specx.ops.torch.flash_packages import FlashOps, UnusableError, load, open_package
 from tests.ops import reference
 from tests.ops.examples import (
-    LSE_TOLERANCE,
     TOLERANCE,
-    TREES,
-    Allocations,
     assert_close,
-    attend_to_tree,
     make_inputs,
 )
 
@@ -76,10 +72,7 @@ class StandIn(ModuleType):
         assert num_splits == 0
         assert return_softmax_lse
         assert self.windows or window_size == (-1, -1)
-        if cache_seqlens is not None:
-            assert cache_seqlens.dtype == torch.int32
-            assert cache_seqlens.shape == (1,)
-            k_cache, v_cache = (each[:, : int(cache_seqlens)] for each in (k_cache, v_cache))
+        assert cache_seqlens is None
         self.calls += 1
         visible = visible_of(q, k_cache, causal, window_size)
         return softmax_attention(q, k_cache, v_cache, softmax_scale, visible)
@@ -110,24 +103,6 @@ def flash_ops(name):
 
 
 @EACH
-@pytest.mark.parametrize("prefix", [0, 1, 33, 1000])
-@pytest.mark.parametrize("tree", TREES)
-def test_trees_of_every_shape(tree, prefix, name, stand_in):
-    ops = flash_ops(name)
-    tried = stand_in.calls
-    visible = reference.visible_of(TREES[tree])
-    rows = len(visible)
-    inputs = make_inputs(rows, prefix + rows, ratio=4, dim=64, dtype=DTYPE)
-    out, lse = attend_to_tree(ops, inputs, prefix, visible)
-    seen = reference.tree_mask(prefix, visible)
-    expected, total = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
-    assert out.dtype == DTYPE
-    assert_close(out, expected, TOLERANCE[DTYPE])
-    assert_close(lse, total, LSE_TOLERANCE[DTYPE])
-    assert stand_in.calls - tried == (name == "flash-attn")  # the others leave trees alone
-
-
-@EACH
 @pytest.mark.parametrize("window", [None, 1, 65, 5000])
 @pytest.mark.parametrize(("past", "rows"), [(0, 150), (700, 64), (63, 1)])
 def test_a_prefill_behind_every_prefix(past, rows, window, name, stand_in):
@@ -144,23 +119,11 @@ def test_a_prefill_behind_every_prefix(past, rows, window, name, stand_in):
     assert stand_in.calls - tried == (window is None or stand_in.windows)
 
 
-@pytest.mark.parametrize("name", ["flash-attn"])
-def test_keys_and_values_are_not_copied(name, stand_in, monkeypatch):
-    """The storage of a layer is [Hkv, capacity, D], with rows that nobody has written."""
-    inputs = make_inputs(8, 400, ratio=1, dim=64, dtype=DTYPE)
-    places = []
-
-    def given(q, k, v, **_):
-        places.extend((k.data_ptr(), v.data_ptr()))
-        return q, torch.zeros(1, q.shape[2], q.shape[1])
-
-    monkeypatch.setattr(stand_in, "flash_attn_with_kvcache", given)
-    import_package, _ = flash_packages.PACKAGES[name]
-    package = import_package(name)
-    with Allocations(inputs.k, inputs.v) as found:
-        package.prefix(inputs.q, inputs.k, inputs.v, torch.tensor([300]), 0.1)
-    assert places == [inputs.k.data_ptr(), inputs.v.data_ptr()]
-    assert found.largest < inputs.k[:, :100].nbytes
+@EACH
+@pytest.mark.usefixtures("stand_in")
+def test_trees_are_left_to_the_backend(name):
+    ops = flash_ops(name)
+    assert ops.tree_attention == TorchOps.tree_attention
 
 
 def reason(name, dtype=DTYPE):
@@ -239,7 +202,7 @@ def test_packages_are_for_gpus_in_half_precision(name, monkeypatch):
 @pytest.mark.parametrize(
     ("capability", "triton", "expected"),
     [((9, 0), True, "fa3-fwd"), ((8, 0), True, None), ((10, 0), True, None),
-     ((9, 0), False, "flash-attn"), ((8, 6), False, "flash-attn")],
+     ((9, 0), False, "fa3-fwd"), ((8, 6), False, None)],
 )  # fmt: skip
 def test_auto_takes_what_was_measured_to_be_faster(capability, triton, expected, monkeypatch):
     cuda, usable = torch.device("cuda"), {"fa3-fwd", "flash-attn"}

@@ -13,7 +13,6 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.errors import ProfileError, UsageError
 from specx.profile import (
-    AutoTree,
     DraftCacheSettings,
     Profile,
     Settings,
@@ -58,16 +57,12 @@ class Engine:
     def change(self, profile: Profile) -> Profile:
         """Return the profile with the changes of this method.
 
-        Raises UsageError for an invalid combination.
+        Keys of ``tree`` replace ``tree: auto``. Raises UsageError for an invalid combination.
         """
-        if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
-            raise UsageError(
-                f"{self.name} changes keys of `tree`, but the profile {profile.name} has "
-                "`tree: auto`, which has no keys; choose another profile"
-            )
         tree = dict(self.tree)
         if self.chain:
-            tree |= {"nodes": tree.get("depth", profile.tree.depth), "width": 1}
+            depth = tree.get("depth", profile.tree.depth)
+            tree |= {"nodes": depth, "depth": depth, "width": 1}
         try:
             changed = profile.changed(draft_cache=self.cache)
             return changed.changed(tree=tree) if tree else changed

@@ -3,16 +3,44 @@
 Settings follow a colon: ``specextend:chunk=64,every=8``.
 """
 
-from specx.bench.methods.chain import ChainDrafter
-from specx.bench.methods.engine import TREE, Engine
-from specx.decoding.methods import make_drafter
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specx.bench.engine import TREE, Engine
+from specx.decoding.lookup import chain_tree
+from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.errors import UsageError
-from specx.profile import Profile
+from specx.models.head_files import LoadedHead
+from specx.ops.trees import TokenTree
+from specx.profile import Profile, Settings
 from specx.profile.section import did_you_mean
 from specx.records import Method
 
 CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
 EVERYTHING = {"policy": "full", "sink": 0, "window": None}
+
+
+class ChainDrafter(ModelDrafter):
+    """Drafts a chain with one token per level of the tree."""
+
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
+        """Raises UsageError if the draft is a head."""
+        draft, allowed = pair.draft, pair.draft_allowed
+        assert draft is not None, "`Engine.check` refuses a profile without a draft"
+        assert allowed is not None
+        if isinstance(draft, LoadedHead):
+            raise UsageError(f"chain needs a draft model, and {draft.source} is a head")
+        tree = settings.tree.changed(width=1, threshold=0)
+        plan = replace(DraftPlan.of(settings), tree=tree, reserved=tree.nodes - 1)
+        super().__init__(draft, allowed, plan, max_tokens)
+        self._certain = torch.zeros(tree.depth, device=draft.device)
+
+    def grow(self, root: Tensor) -> TokenTree:
+        tokens = torch.cat([level.tokens for level in self.grow_levels()])
+        return chain_tree(root, tokens, self._certain)
 
 
 def ours(method: Method, about: str) -> Engine:

@@ -1,13 +1,22 @@
-"""The report of a benchmark: what was measured, on which machine, and the findings. No torch."""
+"""The report of a benchmark: what was measured, on which machine, and the findings. No torch.
+
+Its files are the tables as Markdown, and the measurements as JSON.
+"""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from specx.errors import UsageError
 from specx.reports.figures import facts
+from specx.reports.json_lines import to_json_folded
+from specx.reports.markdown import plain, table
+from specx.reports.writers import write_text_atomic
 
 SCHEMA = "specx.bench/1"
+JSON, PAGE = "bench.json", "bench.md"
 
 Cell = str | bool | int | float | None
 
@@ -29,16 +38,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of an experiment.
-
-    ``headline``: the result in a few words, if there is one; ``withheld``: the reason for not
-    giving it. ``sentences``: notes, such as definitions; a paragraph each.
-    """
+    """The findings of an experiment. ``sentences``: notes, each a paragraph."""
 
     tables: tuple[Table, ...] = ()
     sentences: tuple[str, ...] = ()
-    headline: str = ""
-    withheld: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,25 +80,14 @@ class BenchReport:
     sections: tuple[ReportSection, ...] = ()
 
     @property
-    def headline(self) -> str:
-        """The first headline of its experiments; empty without any."""
-        return next(filter(None, (section.findings.headline for section in self.sections)), "")
-
-    @property
-    def withheld(self) -> str:
-        """The first reason for withholding a headline; empty without any."""
-        return next(filter(None, (section.findings.withheld for section in self.sections)), "")
-
-    @property
     def facts(self) -> list[tuple[str, str]]:
         """Return names and values of the environment, without nesting."""
         return list(facts(self.environment))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object. nan and infinity become null, because JSON has neither."""
-        lead = {"headline": self.headline, "withheld": self.withheld}
-        plain: dict[str, Any] = _without_nan({"schema": SCHEMA, **lead, **asdict(self)})
-        return plain
+        values: dict[str, Any] = _without_nan({"schema": SCHEMA, **asdict(self)})
+        return values
 
 
 def _without_nan(value: Any) -> Any:
@@ -113,7 +105,7 @@ NONE = "–"
 MINUS = "−"
 
 
-def show(value: Cell, digits: int = 3) -> str:
+def show(value: Cell) -> str:
     """Format a value: ``1234.5`` -> ``1,234``; ``0.01234`` -> ``0.0123``; integers in full.
 
     None, nan and infinity become ``–``. Text stays as it is.
@@ -126,17 +118,17 @@ def show(value: Cell, digits: int = 3) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}".replace("-", MINUS)
-    return _decimal(value, digits) if math.isfinite(value) else NONE
+    return _decimal(value) if math.isfinite(value) else NONE
 
 
-def _decimal(value: float, digits: int) -> str:
+def _decimal(value: float) -> str:
     if value == 0:
         return "0"
-    scientific = f"{value:.{digits - 1}e}"
+    scientific = f"{value:.2e}"
     exponent = int(scientific.partition("e")[2])  # after rounding: 9.996 is 10.0, not 10.00
     if abs(value) < SMALLEST:
         return f"{scientific.partition('e')[0]}e{exponent}".replace("-", MINUS)
-    return f"{value:,.{max(digits - 1 - exponent, 0)}f}".replace("-", MINUS)
+    return f"{value:,.{max(2 - exponent, 0)}f}".replace("-", MINUS)
 
 
 def numeric_columns(table: Table) -> list[bool]:
@@ -147,3 +139,59 @@ def numeric_columns(table: Table) -> list[bool]:
 def _is_numeric(cells: Iterable[Cell]) -> bool:
     known = [cell for cell in cells if cell is not None]
     return bool(known) and all(not isinstance(c, str) or c[:1].isdigit() for c in known)
+
+
+# ---------------------------------------------------------------- Markdown, and the files
+
+
+def to_tables(report: BenchReport) -> str:
+    """Return the tables and notes of all experiments as Markdown."""
+    found = []
+    for section in report.sections:
+        found += [f"## {plain(section.title)}", *_tables(section)]
+    return "\n\n".join(found) + "\n" if found else ""
+
+
+def to_page(report: BenchReport) -> str:
+    """Return the tables as Markdown, and the conditions in which they were measured."""
+    conditions = [("command", report.command), ("measured", report.date), *report.facts]
+    about = [f"{name}: {text}" for name, text in (*conditions, *report.methods.items())]
+    names = ", ".join(str(document["name"]) for document in report.documents)
+    paragraphs = [
+        "## How it was measured",
+        *map(plain, report.warnings),
+        "\n".join(f"- {plain(line)}" for line in about),
+        f"Documents: {plain(names)}.",
+        "Raw runs are in bench.json.",
+    ]
+    if report.interrupted:
+        paragraphs.insert(1, "The benchmark was interrupted.")
+    return f"{to_tables(report)}\n" + "\n\n".join(paragraphs) + "\n"
+
+
+def _tables(section: ReportSection) -> Iterator[str]:
+    for one in section.findings.tables:
+        yield from table_lines(one)
+    yield from map(plain, section.findings.sentences)
+
+
+def table_lines(one: Table) -> Iterator[str]:
+    """Yield title, table and note as Markdown."""
+    title = f"**{plain(one.title)}.**"
+    if one.baseline is not None:
+        title += f" Ratios are relative to {plain(one.baseline)}."
+    yield title
+    head, rows = tuple(map(plain, one.columns)), (tuple(map(show, row)) for row in one.rows)
+    yield "\n".join(table(head, rows, numeric_columns(one)))
+    if one.note:
+        yield plain(one.note)
+
+
+def write_bench(report: BenchReport, folder: Path) -> None:
+    """Write the files into ``folder``, the measurements first. Raises UsageError on failure."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror or error}") from error
+    write_text_atomic(folder / JSON, to_json_folded(report.to_dict()) + "\n")
+    write_text_atomic(folder / PAGE, to_page(report))

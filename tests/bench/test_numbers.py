@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from specx.bench.report.report import Cell, Table, numeric_columns, show
+from specx.bench.report import Cell, Table, numeric_columns, show
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,3 @@ def test_three_digits(value: Cell, shown: str) -> None:
 def test_columns_of_numbers(cells: tuple[Cell, ...], numeric: bool) -> None:
     table = Table("", ("one", "other"), tuple((cell, "text") for cell in cells))
     assert numeric_columns(table) == [numeric, False]
-
-
-def test_other_digits() -> None:
-    assert [show(ratio, digits=2) for ratio in (3.14, 0.964, 12.3)] == ["3.1", "0.96", "12"]

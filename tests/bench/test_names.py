@@ -6,6 +6,7 @@ import pytest
 
 from specx.bench.methods import METHODS, find_method, find_methods, split_names
 from specx.errors import UsageError
+from specx.profile import AutoTree, TreeSettings
 from tests.bench.settings import tiny_setting
 
 
@@ -66,3 +67,11 @@ def test_without_a_draft_few_methods_run():
     for name in set(METHODS) - set(names.split(",")):
         with pytest.raises(UsageError, match=f"has no draft, so it cannot run {re.escape(name)}"):
             find_methods(name, profile)
+
+
+def test_a_tree_of_the_name_replaces_the_one_that_times_choose():
+    profile = tiny_setting().profile.changed(tree=AutoTree())
+    for name, nodes, depth in (("tree:nodes=9,depth=2", 9, 2), ("chain:depth=6", 6, 6)):
+        tree = find_method(name).change(profile).tree
+        assert (type(tree), tree.nodes, tree.depth) == (TreeSettings, nodes, depth)
+    assert find_method("chain").change(profile).tree.nodes == AutoTree().depth

@@ -5,7 +5,7 @@ from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "policies"]
+    assert list(EXPERIMENTS) == ["speedup", "breakdown"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
     found = find_experiments("breakdown, speedup,breakdown")
     assert [experiment.name for experiment in found] == ["breakdown", "speedup"]
