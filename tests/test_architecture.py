@@ -43,6 +43,7 @@ LATE_IMPORTS = {
     "documents/pdf_by_pypdf.py": {"html", "pypdf", "textwrap"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},
+    "runs/ray_workers.py": {"specx.runs.worker"},
     "ops/contract.py": {
         "specx.ops.triton.backend",
         "specx.ops.triton.kernel",

@@ -134,7 +134,7 @@ def test_the_wheel_has_the_package_without_how_its_models_were_made() -> None:
     assert not [name for name in files if "training" in name or name.startswith("tests")]
 
 
-@pytest.mark.parametrize("extra", ["ocr"])
+@pytest.mark.parametrize("extra", ["ocr", "ray"])
 def test_the_page_of_extras_has_their_packages(extra: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     packages = " ".join(map(shlex.quote, EXTRAS[extra]))

@@ -173,7 +173,7 @@ def _stand_still() -> None:
 
 
 def _descendants() -> list[int]:
-    """Return the processes started by this one, and by those; Linux only."""
+    """Return the processes started by this one, including a Ray cluster's; Linux only."""
     below: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208 - names
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -34,6 +34,7 @@ from specx.profile import (
     profile_for,
 )
 from specx.records import Method
+from specx.reports.json_lines import parse_keys
 from specx.runs.destination import Destination
 from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions
@@ -115,6 +116,9 @@ def summarize(
     ] = None,
     json: common.Json = False,
     jsonl: common.Jsonl = False,
+    jsonl_keys: Annotated[
+        str | None, option(OUTPUT, "Keys for --jsonl, such as input.name,summary.", metavar="KEYS")
+    ] = None,
     force: Annotated[
         bool, option(OUTPUT, "Overwrite files that specx did not write.", "--force")
     ] = False,
@@ -160,8 +164,11 @@ def summarize(
         option(
             MANY,
             "Worker processes. Default: one per GPU; on a CPU, one per core from 4 documents on.",
-            metavar="N|auto",
+            metavar="N|auto|ray",
         ),
+    ] = None,
+    ray_address: Annotated[
+        str | None, option(MANY, "Ray cluster; or set RAY_ADDRESS.", metavar="ADDRESS")
     ] = None,
     check_lossless: Annotated[
         bool,
@@ -201,6 +208,9 @@ def summarize(
     if json and jsonl:
         raise UsageError("--json and --jsonl exclude each other")
 
+    if jsonl_keys is not None and not jsonl:
+        raise UsageError("--jsonl-keys needs --jsonl")
+
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     options: RootOptions = context.obj
@@ -223,6 +233,7 @@ def summarize(
             out=out,
             report=report,
             format=format_,
+            keys=None if jsonl_keys is None else parse_keys(jsonl_keys),
             streamed=streamed,
             force=force,
         ),
@@ -237,6 +248,7 @@ def summarize(
         ),
         threads=threads,
         workers=workers,
+        ray_address=ray_address,
         strict_numbers=strict_numbers,
         quiet=quiet,
     )

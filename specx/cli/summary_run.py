@@ -17,7 +17,7 @@ from specx.cli.notices import Notices
 from specx.cores import Threads, choose_threads, without_collecting
 from specx.documents.discover import DocumentSource, others_in_words
 from specx.documents.read import ReadOptions
-from specx.errors import SpecxError, printable
+from specx.errors import SpecxError, UsageError, printable
 from specx.profile import EMBEDDED
 from specx.reports.live import LiveLine
 from specx.reports.progress import JobProgress
@@ -29,10 +29,12 @@ from specx.runs.job import JobOptions, changes_since, settings_of
 from specx.runs.local_workers import LocalProcesses, ThisProcess
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import (
+    RAY,
     Placement,
     Scheduler,
     choose_placement,
     parse_workers,
+    placement_by_ray,
 )
 from specx.runs.queue import Queue
 from specx.runs.results import Results
@@ -80,6 +82,7 @@ class SummaryRun:
     settings: WorkerSettings
     threads: int | None
     workers: str | None
+    ray_address: str | None
     strict_numbers: bool
     quiet: bool
 
@@ -100,7 +103,10 @@ class SummaryRun:
         )
         self._notices = Notices(self._console, errors, self._results, debug=self.options.debug)
         self._asked_workers = parse_workers(self.workers)
+        self._ray = self.workers == RAY
         self._is_embedded = self.settings.profile.target.model.startswith(EMBEDDED)
+        if self.ray_address and not self._ray:
+            raise UsageError("--ray-address needs --workers ray")
 
     def run(self) -> None:
         """Summarize all documents. Raises the error that decides the exit code."""
@@ -133,6 +139,8 @@ class SummaryRun:
         return choose_threads(self.threads, os.environ, self.options.others)
 
     def _placement(self, documents: int) -> Placement:
+        if self._ray:
+            return placement_by_ray(documents)
         return choose_placement(
             self._asked_workers,
             documents,
@@ -195,7 +203,7 @@ class SummaryRun:
 
     def _queue(self, inputs: Inputs, live: LiveLine) -> Queue:
         placement = self._placement(inputs.least)
-        given = placement.gpus or self._asked_workers  # there is room for as many
+        given = placement.gpus or self._asked_workers or self._ray  # there is room for as many
         workers, number = self._workers(placement, live)
         scheduler = Scheduler(
             workers,
@@ -228,9 +236,19 @@ class SummaryRun:
         if not placement.number:
             settings = replace(settings, gives_way=not self._choice_of_threads.fixed)
             return ThisProcess(settings, live, self._wait_for_torch), 1
-        settings = replace(settings, prepares=placement.prepares)
-        processes = LocalProcesses(settings, placement.environment, debug=self.options.debug)
-        return processes, placement.number
+        if not self._ray:
+            settings = replace(settings, prepares=placement.prepares)
+            processes = LocalProcesses(settings, placement.environment, debug=self.options.debug)
+            return processes, placement.number
+        try:
+            from specx.runs.ray_workers import RayActors
+        except ImportError as error:
+            raise UsageError(
+                "--workers ray needs Ray, which is not installed; install it with "
+                "`pip install 'ray>=2.40'`"
+            ) from error
+        actors = RayActors(settings, self.ray_address, self.threads)
+        return actors, actors.most
 
     def _tell_of_changes(self, reports: list[Path]) -> None:
         """Print that finished documents are summarized again, and which settings changed."""

@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.errors import UsageError
 from specx.reports.index import INDEX
+from specx.reports.json_lines import Tree
 from specx.reports.text_view import view_path
 from specx.reports.writers import check_folder, check_report_path
 from specx.runs.outputs import Outputs, log_of
@@ -30,8 +31,8 @@ class Destination:
     """The destinations that the user chose for summaries and reports.
 
     ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
-    ``format``: the format on stdout. ``streamed``: the summary was shown on stdout while it was
-    written. ``force``: replace files that specx did
+    ``format``: the format on stdout. ``keys``: the keys of JSON lines, None for all. ``streamed``:
+    the summary was shown on stdout while it was written. ``force``: replace files that specx did
     not write.
     """
 
@@ -40,6 +41,7 @@ class Destination:
     out: Path | None = None
     report: Path | None = None
     format: Format = "text"
+    keys: Tree | None = None
     streamed: bool = False
     force: bool = False
 

@@ -12,6 +12,7 @@ from specx.cores import Threads, free_memory, usable_cores
 from specx.errors import BatchError, OutOfMemoryError, UsageError
 from specx.runs.tasks import Ended, Loaded, Lost, Message, NotLoaded, Progressed, Task, Workers
 
+RAY = "ray"  # in place of a number: as many as Ray has room for
 FEWEST_DOCUMENTS = 4  # for several workers on a CPU: each has to load the models
 _READER_BYTES = 1536 * 2**20  # that a process which reads a document may take
 _LOST_LOADING = 2  # workers in a row that no document can have harmed
@@ -44,11 +45,11 @@ class Placement:
 
 def parse_workers(text: str | None) -> int | None:
     """Return the number of workers that the user set; None if unset."""
-    if text is None or text == "auto":
+    if text is None or text in ("auto", RAY):
         return None
     if text.isascii() and text.isdigit() and 0 < int(text) < 10**4:
         return int(text)
-    raise UsageError(f"--workers is {text}; it must be a number of processes, or auto")
+    raise UsageError(f"--workers is {text}; it must be a number of processes, auto or ray")
 
 
 def choose_placement(
@@ -81,6 +82,11 @@ def choose_placement(
     number = min(requested or cores, documents)
     each = requested_threads or max(1, cores // number)
     return Placement(number=number, threads=each, reading=_reading(max(1, min(number, cores))))
+
+
+def placement_by_ray(number: int) -> Placement:
+    """Return the placement of Ray's actors. This process reads the documents."""
+    return Placement(number=number, waiting=1, reading=_reading(min(usable_cores(), number + 1)))
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:

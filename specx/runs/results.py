@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from specx.errors import SpecxError, UsageError, harmless, printable
 from specx.reports.index import FAILURE_SCHEMA, INDEX, index_page
-from specx.reports.json_lines import to_json, to_json_line
+from specx.reports.json_lines import to_json, to_json_line, with_keys
 from specx.reports.report import Report
 from specx.reports.writers import check_folder, remove_abandoned, report_files
 from specx.runs.destination import Destination
@@ -293,7 +293,8 @@ class Results:
         return "" if folder is None else f"{printable(str(folder / INDEX))} lists them"
 
     def _print_line(self, line: dict[str, Any]) -> None:
-        self._put(to_json_line(line) + "\n")
+        chosen = with_keys(line, self._to.keys) if self._to.keys else line
+        self._put(to_json_line(chosen) + "\n")
 
     def _put(self, text: str) -> None:
         self._to.stdout.write(text)

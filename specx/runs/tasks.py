@@ -1,8 +1,8 @@
 """The messages between a run and its workers, and the interfaces of both.
 
-A worker holds the models and summarizes one document after another, in the process of the run or in
-a separate process. Only these records are exchanged, pickled between processes; only the run reads
-and writes files. Nothing here imports torch.
+A worker holds the models and summarizes one document after another: in the process of the run, in a
+separate process, or in a Ray actor. Only these records are exchanged, pickled between processes;
+only the run reads and writes files. Nothing here imports torch.
 """
 
 import time

@@ -295,6 +295,8 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
             "--allow-failures is none; it must be a number of documents, such as 3, or a file that "
             "lists them (No such file or directory)",
         ),
+        (["--jsonl-keys", "summary"], "--jsonl-keys needs --jsonl"),
+        (["--jsonl", "--jsonl-keys", "sum"], "--jsonl-keys: no line has the key sum; "),
         (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is not a folder"),
         (
             ["--out", "mine.md"],

@@ -102,6 +102,16 @@ def test_workers() -> None:
     assert summaries() == ALL
 
 
+@pytest.mark.slow
+def test_a_ray_cluster() -> None:
+    pytest.importorskip("ray")
+    years = (f"In {year} the harbour counted {year * 7} ships." for year in range(1900, 1940))
+    Path("docs/a.txt").write_text("\n\n".join(years))  # long enough for a model
+    sh(recipe("ray start --head"))
+    assert summaries() == ALL
+    assert Path("sums/docs/a.txt.md").read_text().count("[l. ") == 8
+
+
 def test_xargs() -> None:
     sh(recipe("xargs"))
     assert summaries() == FLAT

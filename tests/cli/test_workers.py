@@ -106,7 +106,7 @@ def test_a_number_of_workers_that_is_none(specx: Run, text: str) -> None:
     assert ended == (
         2,
         "",
-        f"specx: --workers is {text}; it must be a number of processes, or auto\n",
+        f"specx: --workers is {text}; it must be a number of processes, auto or ray\n",
     )
 
 

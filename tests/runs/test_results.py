@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from specx.errors import DocumentError, UsageError
+from specx.reports.json_lines import parse_keys
 from specx.reports.report import Report
 from specx.runs.destination import Destination, Format
 from specx.runs.inputs import Identity, Shard
@@ -297,6 +298,21 @@ def test_json_lines_have_an_index_and_failures() -> None:
         "error": "a.txt is empty",
     }
     assert (second["index"], second["input"]["name"]) == (1, "b.txt")
+
+
+def test_json_lines_have_the_chosen_keys() -> None:
+    destination = to(format="jsonl", keys=parse_keys("input.name,steps"))
+    results = Results(destination, headings=True)
+    results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
+    results.done(make_report("b.txt"), A, 1)
+    first, second = map(json.loads, printed(destination).splitlines())
+    assert first == {
+        "input": {"name": "a.txt"},
+        "steps": None,
+        "code": 3,
+        "error": "a.txt is empty",
+    }
+    assert second == {"input": {"name": "b.txt"}, "steps": 5}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
