@@ -42,7 +42,6 @@ from specx.profile.schema import (
     DigestPrompt,
     DraftCacheSettings,
     DraftSettings,
-    FallbackSettings,
     InstructPrompt,
     TargetSettings,
     TreeSettings,
