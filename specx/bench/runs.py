@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -50,20 +49,6 @@ class Measurement:
     total_s: dict[str, float] = field(default_factory=dict)
     read_s: float | None = None
     taken: float | None = None
-
-    @classmethod
-    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Measurement":
-        """Return a run of a method on a case. Without timing ``fields``, it is an untimed run."""
-        given = {"repeat": 0, "decode_s": 0.0} | fields
-        return cls(
-            method=method,
-            case=case.name,
-            length=case.length,
-            task=case.task,
-            prompt_tokens=len(case.ids),
-            output=tuple(output),
-            **given,
-        )
 
     @property
     def tokens_per_second(self) -> float:
@@ -124,14 +109,8 @@ def run_drafter(
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
     decoding, chunks = 0.0, 0
-    drafters: list[Drafter] = []
-
-    def made(max_tokens: int) -> Drafter:
-        drafters.append(make(max_tokens))
-        return drafters[-1]
-
     for event in decode(
-        setting.pair, settings, case.ids, watch, make_drafter=made, make_target=setting.target
+        setting.pair, settings, case.ids, watch, make_drafter=make, make_target=setting.target
     ):
         if isinstance(event, Step):
             output += event.tokens
@@ -142,13 +121,16 @@ def run_drafter(
             total, decoding = vars(event.timings), event.decoding
             prefill = {part: total[part] for part in PREFILLS}
     # A draft model reads the prompt after the first token, a head before it.
-    follows = any(drafter.features is not None for drafter in drafters)
-    late = watch.samples.get("draft_prefill", [])[chunks if follows else 0 :]
-    return Measurement.of(
-        name,
-        case,
-        output,
+    before = chunks if isinstance(setting.pair.draft, LoadedHead) else 0
+    late = watch.samples.get("draft_prefill", [])[before:]
+    return Measurement(
+        method=name,
+        case=case.name,
+        length=case.length,
+        task=case.task,
         repeat=setting.repeat,
+        prompt_tokens=len(case.ids),
+        output=tuple(output),
         decode_s=max(0.0, decoding - sum(late)),
         prefill_s=prefill,
         acceptance_length=tally.acceptance_length,

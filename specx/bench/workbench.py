@@ -70,10 +70,6 @@ class Workbench:
         read = read_beginning(self.pair, case.ids)
         return Setting(self.pair, self.profile, read=read, read_s=self.clock() - began)
 
-    def announce(self, what: str, case: Case) -> None:
-        """Show the current step on a case."""
-        self.listener.phase(f"{what}: {case.name}, {label(case.length)} tokens")
-
     def alternate(
         self,
         cases: Sequence[Case],
@@ -105,7 +101,7 @@ class Workbench:
         runs: list[Measurement] = []
         try:
             for method in methods:
-                self.announce(method.name, case)
+                self.listener.phase(f"{method.name}: {case.name}, {label(case.length)} tokens")
                 runs.append(method.run(setting, case))
                 self.listener.ran(runs[-1])
         finally:
