@@ -121,14 +121,9 @@ def _byte_level(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenize
             "one of another family"
         )
     words = PRE_TOKENIZERS[name]
+    merges = keys.pairs(_MERGES)
     backend = tokenizers.Tokenizer(
-        _bpe(
-            keys,
-            pieces,
-            keys.pairs(_MERGES),
-            fuse_unk=False,
-            ignore_merges=words.whole_first,
-        )
+        _bpe(keys, pieces, merges, fuse_unk=False, ignore_merges=words.whole_first)
     )
     if words.nfc:
         backend.normalizer = normalizers.NFC()
