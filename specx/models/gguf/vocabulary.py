@@ -2,8 +2,10 @@
 
 from base64 import b64decode
 from collections.abc import Iterator
+from itertools import compress
 from typing import Any, NamedTuple
 
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
@@ -19,6 +21,7 @@ _PRE_OF = {"gptoss": "gpt-4o", "mistral3": "tekken", "glm4moelite": "glm4"}
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)  # kinds of tokens
 _SPACE = "▁"  # SentencePiece writes it for a space
 _MODEL, _PRE = "tokenizer.ggml.model", "tokenizer.ggml.pre"
+_MERGES = "tokenizer.ggml.merges"
 _NAMED = {  # as llama.cpp spells them
     "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding",
     "sep_token": "seperator", "mask_token": "mask",
@@ -33,9 +36,9 @@ class Vocabulary(NamedTuple):
     kinds: list[float]
 
     def of_kinds(self, *kinds: int) -> Iterator[tuple[str, float]]:
-        """Yield the tokens of the given kinds, except normal ones, each with its kind."""
-        both = zip(self.ids, self.kinds, strict=True)
-        yield from ((token, kind) for token, kind in both if kind != _NORMAL and kind in kinds)
+        """Yield the tokens of the given kinds, each with its kind."""
+        chosen = np.isin(np.array(self.kinds), kinds)
+        yield from compress(zip(self.ids, self.kinds, strict=True), chosen)
 
 
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
@@ -105,14 +108,6 @@ def _bpe(keys: Metadata, pieces: Vocabulary, merges: list[tuple[str, str]], **se
         keys.refuse(f"the merges do not fit the tokens ({reason(error)})")
 
 
-def _merges(keys: Metadata) -> list[tuple[str, str]]:
-    merges = keys.pairs("tokenizer.ggml.merges")
-    if not all(map(all, merges)):
-        wrong = next(left + right for left, right in merges if not left or not right)
-        keys.refuse(f"{wrong!r} is not a merge of two tokens")
-    return merges
-
-
 def _byte_level(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     name = keys.text(_PRE, "")
     if name in ("", "default"):
@@ -126,8 +121,9 @@ def _byte_level(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenize
             "one of another family"
         )
     words = PRE_TOKENIZERS[name]
+    merges = keys.pairs(_MERGES)
     backend = tokenizers.Tokenizer(
-        _bpe(keys, pieces, _merges(keys), fuse_unk=False, ignore_merges=words.whole_first)
+        _bpe(keys, pieces, merges, fuse_unk=False, ignore_merges=words.whole_first)
     )
     if words.nfc:
         backend.normalizer = normalizers.NFC()
@@ -150,7 +146,7 @@ def _sentencepiece(
 
 
 def _gemma4(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
-    backend = _with_spaces(keys, pieces, _merges(keys), spaced=False)
+    backend = _with_spaces(keys, pieces, keys.pairs(_MERGES), spaced=False)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     return backend, PreTokenization(bos=True)
 
@@ -248,7 +244,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Vocabular
 
 
 def _named(keys: Metadata, pieces: Vocabulary) -> dict[str, str]:
-    named, tokens = {}, list(pieces.ids)
+    named, tokens = {}, keys.texts("tokenizer.ggml.tokens")[: len(pieces.ids)]
     for ours, theirs in _NAMED.items():
         key = f"tokenizer.ggml.{theirs}_token_id"
         if key not in keys:

@@ -28,7 +28,7 @@ def write(module: Any, unit: VectorUnit) -> None:
     their count. Arguments of ``widen``: the address for float32, the address of the rows in 8 bits,
     the bytes of a row, the number of rows, and the numbers in a row. Rows consist of whole groups.
     """
-    for kind, suffix in ((F32, ""), (F16, "_half"))[: 1 + unit.has_half]:
+    for kind, suffix in ((F32, ""), (F16, "_half")):
         e = Emitter(module, unit, f"store{suffix}", [PLACE, PLACE, I64])
         row, x, dim = e.function.args
         e.copy(row, x, dim, kind)

@@ -13,13 +13,14 @@ from typing import Any
 
 import llvmlite
 import torch
+from llvmlite import ir
 
 from specx.cache_folder import cache_folder, compiled_once
 from specx.ops.blocks import by_name
-from specx.ops.native import is_limited
-from specx.ops.native.decoder import write_functions, write_pass
+from specx.ops.native import byte_rows, experts, functions, is_limited, products
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
+from specx.ops.native.layer import write_pass
 from specx.ops.native.prompts import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
@@ -146,6 +147,14 @@ def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = Fa
         return compiled_once(_file(name), lambda: build(write(vector_unit()), unrolls=unrolls))
 
 
+def write_functions(unit: VectorUnit) -> str:
+    """Write the functions that all passes share, in which most of the time is spent."""
+    module = ir.Module("functions")
+    for each in (products, byte_rows, functions, experts):
+        each.write(module, unit)
+    return str(module)
+
+
 def build(written: str, *, unrolls: bool) -> bytes:
     """Compile LLVM's instructions to an object file."""
     import llvmlite.binding as llvm
@@ -165,15 +174,16 @@ def build(written: str, *, unrolls: bool) -> bytes:
 
 @cache
 def vector_unit() -> VectorUnit:
-    """Return the vector registers and instructions of this processor."""
+    """Return the vector registers and instructions of this processor. Raises OSError for others."""
     has = set(" ".join(_processor()).split())
     if "avx512f" in has:
         has_dots = {"avx512_vnni", "avx512vl"} <= has
         return VectorUnit(lanes=16, sums=24, has_dots=has_dots)
-    if "avx2" in has:
-        return VectorUnit(lanes=8, sums=12, has_half="f16c" in has)
-    # Every ARM of 64 bits has it. Elsewhere LLVM would call functions that nobody brings.
-    return VectorUnit(lanes=4, sums=24, has_half=platform.machine() == "aarch64")
+    if {"avx2", "f16c"} <= has:
+        return VectorUnit(lanes=8, sums=12)
+    if platform.machine() == "aarch64":
+        return VectorUnit(lanes=4, sums=24)
+    raise OSError("machine code needs AVX2 with F16C, or an ARM processor of 64 bits")
 
 
 @cache

@@ -34,12 +34,11 @@ Number = Value | int  # int64
 class VectorUnit:
     """A vector unit: its float32 lanes, and how many vectors of sums a product may keep.
 
-    ``has_half``: it converts float16. ``has_dots``: it sums products of 4 bytes.
+    ``has_dots``: it sums products of 4 bytes. All convert float16.
     """
 
     lanes: int
     sums: int
-    has_half: bool = True
     has_dots: bool = False
 
 
@@ -48,7 +47,7 @@ class Emitter:
 
     def __init__(self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any]) -> None:
         self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
-        self.has_half, self.has_dots = unit.has_half, unit.has_dots
+        self.has_dots = unit.has_dots
         kind = ir.FunctionType(ir.VoidType(), list(arguments))
         self.function = ir.Function(module, kind, name)
         self._entry = self.function.append_basic_block("entry")
@@ -149,13 +148,20 @@ class Emitter:
         room.align = 64
         return self.place(self.builder.ptrtoint(room, I64))  # a place has no type
 
-    def share(self, total: Value) -> list[Value]:
-        """Return the beginning and end of this thread's share of a total."""
+    def share(self, total: Value, unit: int = 1) -> list[Value]:
+        """Return the beginning and end of this thread's share of ``total``, in whole units.
+
+        The last thread gets the remainder.
+        """
         thread, threads = (
             self.builder.sext(self.call(f"omp_get_{what}", result=I32), I64)
             for what in ("thread_num", "num_threads")
         )
-        return [self.div(self.times(total, i), threads) for i in (thread, self.sum(thread, 1))]
+        units, behind = self.div(total, unit), self.sum(thread, 1)
+        begin, end = (
+            self.times(self.div(self.times(units, i), threads), unit) for i in (thread, behind)
+        )
+        return [begin, self.builder.select(self.is_equal(behind, threads), total, end)]
 
     def add(self, a: Value, b: Value) -> Value:
         return self.builder.fadd(a, b)
@@ -295,6 +301,10 @@ class Emitter:
 
     def is_equal(self, a: Number, b: Number) -> Value:
         return self.builder.icmp_signed("==", self.whole(a), self.whole(b))
+
+    def is_set(self, a: Value) -> Value:
+        """Return a flag: an int64, such as an address, is not 0."""
+        return self.builder.icmp_signed("!=", a, I64(0))
 
     def both(self, a: Value, b: Value) -> Value:
         return self.builder.and_(a, b)

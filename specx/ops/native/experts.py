@@ -6,7 +6,7 @@ calls the functions here and the products in turn; its threads wait for each oth
 
 from typing import Any
 
-from specx.ops.native.emitter import I64, PLACE, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import PLACE, Emitter, Value, VectorUnit
 from specx.ops.native.functions import ACTIVATIONS, gate_name
 
 # Of ``gates_…``: gates and ups of each pair, to which the biases of its expert are added.
@@ -83,7 +83,7 @@ def _add_bias(
     e: Emitter, to: Value, own: dict[str, Value], pair: Value, begin: Value, count: Value
 ) -> None:
     """Add ``count`` biases of a pair's expert, from ``begin`` on."""
-    with e.when(e.builder.icmp_signed("!=", own["bias"], I64(0))):
+    with e.when(e.is_set(own["bias"])):
         expert = e.entry(e.place(own["experts"]), pair)
         width = own["size"] if "total" in own else e.times(own["size"], 2)
         e.increase(to, e.at(e.place(own["bias"]), e.times(expert, width), begin), count)

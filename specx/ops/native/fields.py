@@ -9,7 +9,6 @@ from specx.ops.blocks import FLOAT_4, BlockFormat
 from specx.ops.native.emitter import F16, F32, I8, I16, I32, Emitter, Value, same
 
 PART = 32  # values of a part of a large block, or of a small block
-LEAST_FOR_HALF = 8  # fewest lanes of a processor sure to convert float16 itself
 # What is taken off the values of a format as they are stored. Those of others have a minimum.
 LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "MXFP4": 12}
 
@@ -37,15 +36,8 @@ def _halves(e: Emitter, place: Value, start: int) -> Value:
 def _widened(e: Emitter, bits: Value) -> Value:
     """Convert the bits of float16 numbers to float32."""
     count = bits.type.count
-    if e.lanes >= LEAST_FOR_HALF:
-        halves = e.builder.bitcast(bits, ir.VectorType(F16, count))
-        return e.builder.fpext(halves, ir.VectorType(F32, count))
-    wide = e.builder.zext(bits, ir.VectorType(I32, count))
-    number = e.builder.shl(e.builder.and_(wide, same(I32, 0x7FFF, count)), same(I32, 13, count))
-    sign = e.builder.shl(e.builder.and_(wide, same(I32, 0x8000, count)), same(I32, 16, count))
-    scaled = e.mul(e.builder.bitcast(number, ir.VectorType(F32, count)), e.number(2.0**112, count))
-    bits = e.builder.or_(e.builder.bitcast(scaled, wide.type), sign)
-    return e.builder.bitcast(bits, ir.VectorType(F32, count))
+    halves = e.builder.bitcast(bits, ir.VectorType(F16, count))
+    return e.builder.fpext(halves, ir.VectorType(F32, count))
 
 
 def _half_powers(e: Emitter, exponents: Value) -> Value:
@@ -162,7 +154,7 @@ def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
 def _of_floats(e: Emitter, codes: Value) -> Value:
     """Return twice the E2M1 values of 32 codes, plus 12, as bytes from 0 to 24."""
     table = [value + LESS["MXFP4"] for value in FLOAT_4]
-    if e.lanes >= LEAST_FOR_HALF:
+    if e.lanes >= len(table) // 2:  # x86
         return e.call("llvm.x86.avx2.pshuf.b", codes.type(table * 2), codes, result=codes.type)
     builder = e.builder
     found = same(I8, table[0], PART)

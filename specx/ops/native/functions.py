@@ -43,7 +43,7 @@ def _write_norm(module: Any, unit: VectorUnit, *, centred: bool) -> None:
 
     e.line(to, size, normed)
     if centred:
-        with e.when(e.builder.icmp_signed("!=", bias, I64(0))):
+        with e.when(e.is_set(bias)):
             e.increase(to, e.place(bias), size)
     e.finish()
 

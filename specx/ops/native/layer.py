@@ -1,4 +1,10 @@
-"""One layer of a pass: attention and MLP."""
+"""The pass itself: all layers of a decoder and the lm head, for a few rows, on several threads.
+
+Threads share each layer's work, and wait for each other when they need each other's results. They
+wait twice per layer if each thread has its own key heads, and four times if threads share heads.
+The function is compiled for the kinds of layers in a decoder. It reads sizes and addresses from
+tables, so one function supports any sizes and any numbers of rows and threads.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +12,12 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Value
+from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Value, VectorUnit
 from specx.ops.native.functions import LEAST, gate_name
-from specx.ops.native.kinds import LayerKind
+from specx.ops.native.kinds import LayerKind, PassKind
 from specx.ops.native.pass_writer import Entries, PassWriter
 from specx.ops.native.products import ARGUMENTS
-from specx.ops.native.tables import ALWAYS, BLOCK, COMMON, NORM, PLACE_OF, SCORES
+from specx.ops.native.tables import ALWAYS, BLOCK, COMMON, LAYER, NORM, PLACE_OF, SCORES
 
 LINE = I64(SCORES)  # from one line of scores to the next
 # The inputs of a map that a thread has: their place and stride, the first and their number.
@@ -32,6 +38,44 @@ class Keys(NamedTuple):
     keys: Value
     values: Value
     layer: Entries
+
+
+def write_pass(unit: VectorUnit, kind: PassKind) -> str:
+    """Write a pass. Each thread calls its function ``run`` with a table."""
+    module = ir.Module("pass")
+    writer = PassWriter(module, unit, kind)
+    e, frame = writer.e, writer.frame
+    with e.when(e.is_equal(frame["added"], 0)):
+        writer.begin()
+    _write_layers(writer)
+    with e.when(e.is_equal(frame["is_last"], 1)):
+        writer.end()
+    e.finish()
+    return str(module)
+
+
+def _write_layers(writer: PassWriter) -> None:
+    """Write the code of each kind of layer, and a loop that runs the layers in order."""
+    e, frame = writer.e, writer.frame
+    layers = e.place(frame["layers"])
+    parts = [LayerWriter(writer, kind) for kind in writer.kind.layers]
+    resumes = e.is_set(frame["added"])
+    with e.loop(frame["first_layer"], frame["end_layer"]) as layer:
+        table = e.row(layers, layer, len(LAYER))
+        own = writer.entries(table, LAYER)
+        for i, part in enumerate(parts):
+            with e.when(e.is_equal(own["kind"], i)):
+                part.measure(layer, own)
+                if not part.kind.has_experts:
+                    part.write()
+                    continue
+                is_begun = e.both(resumes, e.is_equal(layer, frame["first_layer"]))
+                with e.builder.if_else(is_begun) as (begun, new):
+                    with begun:
+                        part.add_experts()
+                    with new:
+                        part.write()
+        writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))
 
 
 class LayerWriter:
@@ -167,7 +211,7 @@ class LayerWriter:
     def _place_query(self, to: Value, source: Value, head: Value, row: Value) -> None:
         """Norm and rotate a query, and write it to ``to``. ``head``: its number in the model."""
         self._place(to, source, "query", head, row)
-        with self.e.when(self.e.builder.icmp_signed("!=", self.own["beta"], I64(0))):
+        with self.e.when(self.e.is_set(self.own["beta"])):
             self.e.scale(to, to, self._temperature(row), self.dim)
 
     def _temperature(self, row: Value) -> Value:
@@ -185,7 +229,7 @@ class LayerWriter:
             slot = e.builder.srem(slot, cached.layer["capacity"])
         # Both are ready in float32 before they are rounded, once.
         self._place(key, key, "key", head, row)
-        with e.when(e.builder.icmp_signed("!=", self.own["value_norm"], I64(0))):
+        with e.when(e.is_set(self.own["value_norm"])):
             self._norm("norm", "value", value, value, self.dim)
         for rows, row in ((cached.keys, key), (cached.values, value)):
             to = self._row(cached, rows, slot)
@@ -193,7 +237,7 @@ class LayerWriter:
 
     def _place(self, to: Value, source: Value, which: str, head: Value, row: Value) -> None:
         e, kind = self.e, self.kind
-        normed = e.builder.icmp_signed("!=", self.own[f"{which}_norm"], I64(0))
+        normed = e.is_set(self.own[f"{which}_norm"])
 
         def norm(x: Value) -> None:
             with e.when(normed):
@@ -407,10 +451,7 @@ class LayerWriter:
             first = e.sub(e.sum(prefix, self._members(row)), window)
             with e.loop(begin, e.min(end, e.min(prefix, first))) as key:
                 self._hide(scores, line, e.sub(key, begin))
-            with (
-                e.when(e.is_less(prefix, first)),
-                e.loop(e.max(begin, prefix), end) as key,
-            ):
+            with e.when(e.is_less(prefix, first)), e.loop(e.max(begin, prefix), end) as key:
                 rank = self._members(row, e.sub(key, prefix))
                 with e.when(e.is_less(e.sum(prefix, rank), e.sum(first, 1))):
                     self._hide(scores, line, e.sub(key, begin))

@@ -16,17 +16,10 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
-from specx.ops.native.code import Code, has_team, loading, openmp, vector_unit
+from specx.ops.native.code import Code, has_team, loading, openmp
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
-from specx.ops.native.kinds import (
-    formats_of,
-    kind_of,
-    kinds_of_layers,
-    maps_of,
-    names_of,
-    sizes_of,
-)
+from specx.ops.native.kinds import formats_of, kind_of, kinds_of_layers, maps_of, names_of, sizes_of
 from specx.ops.native.packed import READABLE
 from specx.ops.native.tables import (
     ALWAYS,
@@ -125,9 +118,7 @@ class NativePass:
 
         ``cached``: the dtype of keys and values.
         """
-        # Only if the processor has instructions for float16.
-        has_rows = cached in ROWS and (cached != torch.float16 or vector_unit().has_half)
-        if rows > MOST_ROWS or not has_rows:
+        if rows > MOST_ROWS or cached not in ROWS:
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.

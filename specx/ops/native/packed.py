@@ -7,15 +7,7 @@ is exact, and a minimum is added with one rounding.
 from typing import Any
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import (
-    F32,
-    I32,
-    Emitter,
-    Value,
-    VectorUnit,
-    same,
-    vector_of,
-)
+from specx.ops.native.emitter import F32, I32, Emitter, Value, VectorUnit, same, vector_of
 from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
 from specx.ops.native.products import ARGUMENTS, UNPACKED
 

@@ -113,8 +113,7 @@ class PassWriter:
                 e.place(e.sum(line, behind)), part["stride"], rows, inputs[1], width,
             )  # fmt: skip
         bias = entries[f"{name}_bias"]
-        biased = e.builder.icmp_signed("!=", bias, I64(0))
-        with e.when(biased), e.loop(0, rows) as row:
+        with e.when(e.is_set(bias)), e.loop(0, rows) as row:
             to = e.at(y[0], e.times(row, y[1]))
             e.increase(to, e.at(e.place(bias), first), count)
 
@@ -156,18 +155,9 @@ class PassWriter:
         return self.e.place(self.frame[name])
 
     def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
-        """Return the beginning and size of this thread's share of ``total``, in whole units.
-
-        The last thread gets the remainder.
-        """
-        e = self.e
-        units = e.div(total, unit)
-        begin, end = (
-            e.times(e.div(e.times(units, i), self.threads), unit)
-            for i in (self.thread, e.sum(self.thread, 1))
-        )
-        last = e.is_equal(e.sum(self.thread, 1), self.threads)
-        return begin, e.sub(e.builder.select(last, total, end), begin)
+        """Return the beginning and size of this thread's share of ``total``, in whole units."""
+        begin, end = self.e.share(total, unit)
+        return begin, self.e.sub(end, begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
         """Return a flag, set if ``layer`` is the next recorded layer, and that layer's entries."""

@@ -30,7 +30,7 @@ SPREAD = ("to", "w", "w_row", "rows", "count", "unpack")
 
 def write(module: Any, unit: VectorUnit) -> None:
     """Write all functions of this file."""
-    for kind, suffix in ((F32, ""), (BF16, "_short"), (F16, "_half"))[: 2 + unit.has_half]:
+    for kind, suffix in ((F32, ""), (BF16, "_short"), (F16, "_half")):
         write_outer(module, unit, f"outer{suffix}", kind)
         write_inner(module, unit, f"inner{suffix}", kind)
     for suffix in ("", "_short"):

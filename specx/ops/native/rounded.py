@@ -109,12 +109,7 @@ class RoundedRows:
         return [e.lane_sums([e.add(*(each.get() for each in both))]) for both in totals]
 
     def _add(
-        self,
-        rows: list[Value],
-        place: Value,
-        number: Value,
-        size: int,
-        totals: Totals,
+        self, rows: list[Value], place: Value, number: Value, size: int, totals: Totals
     ) -> None:
         """Add the products of some rows with a block of a column, or with adjacent small blocks."""
         e, form = self.e, self.form

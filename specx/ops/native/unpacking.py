@@ -166,9 +166,9 @@ def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
     """
     try:
         openmp()
+        return () if rounds and vector_unit().lanes < LANES else tuple(READABLE)
     except OSError:
         return ()
-    return () if rounds and vector_unit().lanes < LANES else tuple(READABLE)
 
 
 def _code_of(name: str = "") -> Code | None:

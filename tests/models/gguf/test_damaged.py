@@ -228,7 +228,7 @@ TOKENIZERS: dict[str, tuple[bytes, str]] = {
                 f.set("tokenizer.ggml.merges", STRING, ["ab"]),
             )[0]
         ),
-        "'ab' is not a merge of two tokens",
+        "merges do not fit the tokens",
     ),
     "a merge of strangers": (
         whole(

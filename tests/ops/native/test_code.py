@@ -107,7 +107,7 @@ def test_code_can_be_limited_to_avx2():
         pytest.skip("no AVX2 here")
     script = (
         "import llvmlite.binding as llvm; from specx.ops.native import code; "
-        "from specx.ops.native.decoder import write_functions; target = code._target(); "
+        "from specx.ops.native.code import write_functions; target = code._target(); "
         "module = llvm.parse_assembly(write_functions(code.vector_unit())); "
         "print('zmm' in target.emit_assembly(module), code._file('functions'))"
     )

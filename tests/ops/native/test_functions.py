@@ -12,8 +12,7 @@ from torch.nn.functional import gelu, layer_norm, silu
 
 pytest.importorskip("llvmlite")
 from specx.ops.native import code
-from specx.ops.native.code import Code
-from specx.ops.native.decoder import write_functions
+from specx.ops.native.code import Code, write_functions
 from specx.ops.native.emitter import VectorUnit
 
 KINDS = {"": torch.float32, "_short": torch.bfloat16, "_half": torch.float16}
