@@ -47,6 +47,7 @@ _BESIDE = 0.3  # between a small sign and what it belongs to
 _SIGN = 0.9  # between the base lines of these
 _GUTTER = 0.5  # between columns of prose, at least
 _PROSE = 7.0  # lines of prose are longer
+_STOPS = (".", "!", "?")
 _NARROWEST = 2.0  # a column that the file has drawn as one
 _APART = 2.0  # between the words of a line and those of another cell
 _HEAD = 1.8  # between the base lines of a page's head and its text, at least
@@ -273,17 +274,22 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
         len(side) >= LINES
         and mean(widths := _widths(side, at=at)) > _PROSE
-        and 2 * sum(width > FULL * max(widths) for width in widths) >= len(widths)
+        and 2 * sum(width > FULL * max(widths) for width in widths) >= _going_on(side, at=at)
         and is_wrapped(side, at=at)
         for side, at in zip(sides, (-1, 0), strict=True)
     )
 
 
+def _going_on(side: Sequence[Row], *, at: int) -> int:
+    """Return the number of lines that end no sentence, and so may be full."""
+    return sum(beside(row, at=at)[-1].text[-1:] not in _STOPS for row in side)
+
+
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if the margin beside prose has small notes, and nothing else."""
-    notes, text = sorted(sides, key=len)
-    if not notes or len(text) <= len(notes):
+    if not all(sides):
         return False
+    notes, text = sorted(sides, key=lambda side: max(piece.size for row in side for piece in row))
     apart = sum(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(notes))
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)

@@ -424,3 +424,29 @@ def test_a_sidebar_of_smaller_lines_is_read_behind_its_text(tmp_path: Path) -> N
     path.write_bytes(pages_pdf([stream(drawn)]))
     found = " ".join(each.text for each in read_document(str(path)).paragraphs)
     assert found == " ".join(["Annual Report of the Mill", *text, *aside])
+
+
+@pytest.mark.parametrize("order", [by_row, by_column, from_below])
+def test_columns_of_items_of_two_lines_each(tmp_path: Path, order: Order) -> None:
+    columns, number = list[list[Word]](), 0
+    for left in (54, 310):
+        column, top = list[Word](), 740.0
+        for each in SENTENCES[:5]:
+            number += 1
+            column += set_lines(f"{number}. {each}", left, 240, top)
+            top = column[-1][1] - 16
+        columns.append(column)
+    items = [f"{n + 1}. {SENTENCES[n % 5]}" for n in range(number)]
+    assert drawn(tmp_path, order(columns)).split("\n") == items
+
+
+def test_small_notes_of_more_lines_than_the_text_beside_them(tmp_path: Path) -> None:
+    text = " ".join(SENTENCES[:4])
+    notes = [(54.0, 740.0 - 10 * n, f"Received in May {2000 + n}") for n in range(8)]
+    lines = set_lines(text, 220, 280)
+    drawn_lines = [(each, 10) for each in lines] + [(each, 6) for each in notes]
+    content = b"".join(
+        shown(told, left, base, size)
+        for (left, base, told), size in sorted(drawn_lines, key=lambda each: -each[0][1])
+    )
+    assert text in read(tmp_path, pages_pdf([stream(content)])).split("\n")
