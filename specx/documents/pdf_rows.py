@@ -28,6 +28,7 @@ _BACK = 0.3  # letter sizes; what begins so far back is no kerning
 _THIN = 1.5  # points; a rule that high may be an underscore
 _LONGEST = 0.8  # letter sizes; and that long
 _BELOW = 0.25  # letter sizes between an underscore and the base line
+_STRUCK = (0.15, 0.4)  # letter sizes between a base line and a rule through its letters
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
@@ -50,6 +51,29 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
             spans = list(_spans(_joined(row)))
             rows.append([spans[0]._replace(cell=True), *spans[1:]] if cell else spans)
     return rows
+
+
+def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
+    """Return the runs through which a rule is drawn, as changes of a contract are shown.
+
+    Such a rule begins and ends where its runs do, unlike one behind a title.
+    """
+    rules = sorted((low, left, right) for left, low, right, top in boxes if 0 < top - low < _THIN)
+    through: defaultdict[tuple[float, float, float], list[TextRun]] = defaultdict(list)
+    for run in runs if rules else ():
+        size, lowest = run.look.size, run.base + _STRUCK[0] * run.look.size
+        first = bisect_left(rules, (lowest,))
+        last = bisect_left(rules, (run.base + _STRUCK[1] * size,))
+        for rule in rules[first:last]:
+            if run.look.turn == 0 and rule[1] < (run.start + run.end) / 2 < rule[2]:
+                through[rule].append(run)
+    return [
+        run
+        for (_, left, right), its in through.items()
+        if abs(min(each.start for each in its) - left) < _LONGEST * its[0].look.size / 2
+        and abs(max(each.end for each in its) - right) < _LONGEST * its[0].look.size / 2
+        for run in its
+    ]
 
 
 def _pieces(

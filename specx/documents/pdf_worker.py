@@ -32,7 +32,7 @@ from specx.documents.pdf_objects import (
     handle_of,
     pdfium_function,
 )
-from specx.documents.pdf_rows import rows_of
+from specx.documents.pdf_rows import rows_of, struck
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
@@ -196,7 +196,10 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         runs = list(_around_blanks(runs, letters, _ANY_BLANK if is_typed else _BLANK))
     finally:
         pdfium.FPDFText_ClosePage(text)
-    lines = tuple(lines_of(rows_of(runs, objects.drawn())))
+    boxes = list(objects.drawn())
+    deleted = struck(runs, boxes)
+    kept = [run for run in runs if run not in deleted] if deleted else runs
+    lines = tuple(lines_of(rows_of(kept, boxes)))
     if objects.kinds[TEXT] > 2 * letters.count and not letters.unseen:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or lines
     return PageLines(
@@ -206,7 +209,9 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         covered=0.0 if letters.has_layer else objects.covered,
         box=objects.box,
         unmapped=unmapped,
-        unseen=letters.unseen + (0 if lines else letters.outside),
+        unseen=letters.unseen
+        + sum(len(run.text.replace(" ", "")) for run in deleted)
+        + (0 if lines else letters.outside),
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 
 

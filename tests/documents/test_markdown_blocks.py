@@ -141,3 +141,8 @@ def test_ends_of_divisions_are_no_text() -> None:
     text = "::: {.callout-note}\nIt is closed.\n:::\n\n:::tip[Hint]\n\nGo early.\n\n:::\n"
     texts = [p.text for p in document_from_text(text, "a", "markdown").paragraphs]
     assert texts == ["It is closed.", "Go early."]
+
+
+def test_what_is_struck_out_does_not_hold() -> None:
+    text = "The rent is ~~50~~ **70** pounds, not <del>5</del>60; `~~x~~`."
+    assert found(text) == [("text", "The rent is 70 pounds, not 60; ~~x~~.", (1, 1))]

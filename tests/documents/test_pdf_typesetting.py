@@ -159,3 +159,17 @@ def test_blanks_that_were_filled_in(save: SaveFile, blank: str) -> None:
             canvas.drawString(76 + canvas.stringWidth(before, FONT, 11), 701, value)
 
     assert read(save, draw) == ["I, Ann Lee, of Aldmouth, say that the mill is mine."]
+
+
+def test_what_is_struck_out_does_not_hold(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        x = 72.0
+        for text, rule in (("The rent is ", 0), ("50", 3), ("70", -1.5), (" pounds a month.", 0)):
+            canvas.drawString(x, 700, text)
+            end = x + canvas.stringWidth(text, FONT, 11)
+            if rule:
+                canvas.setLineWidth(0.6)
+                canvas.line(x, 700 + rule, end, 700 + rule)
+            x = end
+
+    assert read(save, draw) == ["The rent is 70 pounds a month."]
