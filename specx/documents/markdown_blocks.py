@@ -137,6 +137,8 @@ def _plain(text: str) -> str:
 def _shown(token: "Token") -> str:
     if token.type in ("softbreak", "hardbreak"):
         return "\n"
+    if token.type == "html_inline" and token.content[:3].lower() == "<br":
+        return " "
     return token.content if token.type in ("text", "code_inline", "text_special") else ""
 
 

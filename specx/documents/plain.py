@@ -291,7 +291,9 @@ def _begins(group: Sequence[NumberedLine], line: str, setting: _Style, below: st
         return True
     clause = SECTION_NUMBER.match(line) is not None
     if len(group) == 1 and _is_title(above, setting) and not _is_title(line, setting):
-        # Below a title stands text, and not the rest of a sentence in capitals.
+        # Below a title stands text, and not the rest of a sentence, numbered or in capitals.
+        if line[0].islower() and SECTION_NUMBER.match(above):
+            return False
         return any(map(str.islower, line)) or clause or SECTION_NUMBER.match(above) is not None
     if clause and ENDS_SENTENCE.search(above):
         return True

@@ -210,11 +210,13 @@ def _once(cues: Sequence[_Cue]) -> Iterator[_Cue]:
 def _turns(cues: Sequence[_Cue]) -> Iterator[tuple[str, str, str]]:
     """Yield time, speaker and text of each line; a name before a colon is a speaker."""
     names = Counter(named[1] for cue in cues for line in cue.lines if (named := _NAME.match(line)))
+    # Where most captions begin with a name, one may speak but once.
+    fewest = 1 if sum(n for n in names.values() if n > 1) > len(cues) / 2 else 2
     speaker = ""
     for cue in cues:
         for line in cue.lines:
             named = None if cue.speaker else _NAME.match(line)
-            if named and names[named[1]] > 1:
+            if named and names[named[1]] >= fewest:
                 speaker, line = named[1], line[named.end() :]
             elif cue.speaker or cue.voiced or _CHANGE.match(line):
                 speaker = cue.speaker

@@ -35,6 +35,7 @@ def test_marks_are_not_text() -> None:
         "The **old** [town\nhall](http://example.org/a_b) has `x_y`,\\* ![img](b.png)a <b>roof</b>."
     )
     assert found(text) == [("text", "The old town hall has x_y,* a roof.", (1, 2))]
+    assert found("It fell.<br>It stood.") == [("text", "It fell. It stood.", (1, 1))]
 
 
 def test_an_address_from_a_template_is_no_text() -> None:

@@ -489,3 +489,12 @@ def test_letters_that_html_writes_as_numbers() -> None:
     assert kinds(text) == [("text", "“The mill’s wheel turns,” he said & left.")]
     page = f"<b>{text}</b>"
     assert kinds(page) == [("text", page)]
+
+
+def test_a_numbered_clause_goes_on_in_the_next_line() -> None:
+    text = (
+        "2.1 The council repairs the weir; cf. the report\nof Mr. Ray.\n2.2 It costs 500 pounds.\n"
+    )
+    assert [told for _, told in kinds(text)] == [
+        "2.1 The council repairs the weir; cf. the report of Mr. Ray.", "2.2 It costs 500 pounds."
+    ]  # fmt: skip

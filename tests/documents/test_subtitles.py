@@ -262,3 +262,12 @@ def test_drawings_and_hard_spaces_of_ass_are_no_speech(save: SaveFile) -> None:
     )
     (paragraph,) = read_document(save("a.ass", events.encode())).paragraphs
     assert paragraph.text == "The mill fell in 1911."
+
+
+def test_who_speaks_once_among_named_voices(save: SaveFile) -> None:
+    said_by = ("Ann: It fell.", "Ann: It was in 1911.", "Bob: Who paid?", "Ann: The town.")
+    captions = "".join(f"\n00:0{n}.000 --> 00:0{n}.500\n{x}\n" for n, x in enumerate(said_by))
+    document = read_document(save("a.vtt", f"WEBVTT\n{captions}".encode()))
+    assert [text for _, text in said(document)] == [
+        "Ann: It fell. It was in 1911.", "Bob: Who paid?", "Ann: The town."
+    ]  # fmt: skip
