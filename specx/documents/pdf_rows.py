@@ -1,5 +1,6 @@
 """Join the runs of text that PDFium finds on a page into rows, with the spaces between them."""
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ _THIN = 1.5  # points; a rule that high may be an underscore
 _LONGEST = 0.8  # letter sizes; and that long
 _BELOW = 0.25  # letter sizes between an underscore and the base line
 _STRUCK = (0.15, 0.4)  # letter sizes between a base line and a rule through its letters
+_WORD_OR_NUMBER = re.compile(r"[^\W\d_]{3}|\d{2}")  # in no formula, as a rule
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
@@ -65,7 +67,8 @@ def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
         first = bisect_left(rules, (lowest,))
         last = bisect_left(rules, (run.base + _STRUCK[1] * size,))
         for rule in rules[first:last]:
-            if run.look.turn == 0 and rule[1] < (run.start + run.end) / 2 < rule[2]:
+            inside = rule[1] < (run.start + run.end) / 2 < rule[2]
+            if inside and run.look.turn == 0 and _WORD_OR_NUMBER.search(run.text):
                 through[rule].append(run)
     return [
         run

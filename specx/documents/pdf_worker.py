@@ -41,6 +41,7 @@ _SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _BLANK = re.compile(r"_{4,}|\.{5,}|…{2,}| {4,}")  # to be filled in
 _ANY_BLANK = re.compile(rf"{_BLANK.pattern}| ")
+_WORD = re.compile(r"[^\W\d_]{3}")
 _LONG_RUN = 12  # characters of a text with such a blank
 _LEVEL = 0.3  # letter sizes between the base lines of a blank and of what fills it
 _annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
@@ -220,7 +221,8 @@ def _around_blanks(
 ) -> Iterator[TextRun]:
     """Yield runs, divided at blanks to be filled in ("I, ____, of ____,") that other runs fill."""
     for run in runs:
-        blanks = list(blank.finditer(run.text)) if len(run.text) > _LONG_RUN else []
+        worded = len(run.text) > _LONG_RUN and _WORD.search(run.text)  # no formula
+        blanks = list(blank.finditer(run.text)) if worded else []
         level = _LEVEL * run.look.size
         over = [
             other
@@ -228,6 +230,7 @@ def _around_blanks(
             if run.start < other.start < run.end
             and abs(other.base - run.base) < level
             and other.look.turn == run.look.turn
+            and other.text[:1].isalnum()
         ]
         first, last = run.characters
         for each in blanks if over and last - first == len(run.text) else ():
@@ -238,12 +241,13 @@ def _around_blanks(
             ends = [other.end for other in over if left - level < other.start < right]
             if ends:
                 begin, follows = run.characters[0], max(ends)
-                yield run._replace(text=letters.text_of(begin, start), end=left)
+                if begin < start:
+                    yield run._replace(text=letters.text_of(begin, start), end=left)
                 if letters.text_of(end, end + 1).isalnum():
                     follows = max(follows, right)
                 rest = letters.text_of(end, last)
                 run = run._replace(text=rest, before="", start=follows, characters=(end, last))
-        if run.text:
+        if run.text or run.characters == (first, last):
             yield run
 
 

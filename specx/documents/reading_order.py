@@ -6,6 +6,7 @@ wrapped in them. The order in the file decides only if positions do not.
 """
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
@@ -48,6 +49,7 @@ _SIGN = 0.9  # between the base lines of these
 _GUTTER = 0.5  # between columns of prose, at least
 _PROSE = 7.0  # lines of prose are longer
 _STOPS = (".", "!", "?")
+_ITEM = re.compile(r"\(?\w{1,3}[.)] |[•–-] ")
 _NARROWEST = 2.0  # a column that the file has drawn as one
 _APART = 2.0  # between the words of a line and those of another cell
 _HEAD = 1.8  # between the base lines of a page's head and its text, at least
@@ -281,15 +283,18 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _going_on(side: Sequence[Row], *, at: int) -> int:
-    """Return the number of lines that end no sentence, and so may be full."""
-    return sum(beside(row, at=at)[-1].text[-1:] not in _STOPS for row in side)
+    """Return the number of lines of a column that may be full; of items, those that end nothing."""
+    lines = [" ".join(piece.text for piece in beside(row, at=at)) for row in side]
+    if sum(_ITEM.match(line) is not None for line in lines) < LINES:
+        return len(lines)
+    return sum(line[-1:] not in _STOPS for line in lines)
 
 
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if the margin beside prose has small notes, and nothing else."""
-    if not all(sides):
+    notes, text = sorted(sides, key=len)
+    if not notes or len(text) <= len(notes):
         return False
-    notes, text = sorted(sides, key=lambda side: max(piece.size for row in side for piece in row))
     apart = sum(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(notes))
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)

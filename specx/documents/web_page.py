@@ -8,8 +8,9 @@ from specx.documents.child_worker import RefusedError
 from specx.documents.pandoc import FURNITURE
 
 _NOT_SHOWN = (
-    "script, style, noscript, template, iframe, object, canvas, svg, button, select, textarea, "
-    "input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], [role='search']"
+    "script, style, noscript, template, iframe, object, audio, video, canvas, svg, button, select, "
+    "textarea, meter, progress, input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], "
+    "[role='search']"
 )
 _HIDES = re.compile(
     r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden|(?:left|top)\s*:\s*-\d{4,}px)",

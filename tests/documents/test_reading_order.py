@@ -438,15 +438,3 @@ def test_columns_of_items_of_two_lines_each(tmp_path: Path, order: Order) -> Non
         columns.append(column)
     items = [f"{n + 1}. {SENTENCES[n % 5]}" for n in range(number)]
     assert drawn(tmp_path, order(columns)).split("\n") == items
-
-
-def test_small_notes_of_more_lines_than_the_text_beside_them(tmp_path: Path) -> None:
-    text = " ".join(SENTENCES[:4])
-    notes = [(54.0, 740.0 - 10 * n, f"Received in May {2000 + n}") for n in range(8)]
-    lines = set_lines(text, 220, 280)
-    drawn_lines = [(each, 10) for each in lines] + [(each, 6) for each in notes]
-    content = b"".join(
-        shown(told, left, base, size)
-        for (left, base, told), size in sorted(drawn_lines, key=lambda each: -each[0][1])
-    )
-    assert text in read(tmp_path, pages_pdf([stream(content)])).split("\n")
