@@ -40,6 +40,7 @@ _MOST_ATTACHED = 100
 _SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _BLANK = re.compile(r"_{4,}|\.{5,}|…{2,}| {4,}")  # to be filled in
+_BLANKS = ("____", ".....", "……", "    ")  # one is in each of these, and quickly found
 _ANY_BLANK = re.compile(rf"{_BLANK.pattern}| ")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _LONG_RUN = 12  # characters of a text with such a blank
@@ -221,19 +222,21 @@ def _around_blanks(
 ) -> Iterator[TextRun]:
     """Yield runs, divided at blanks to be filled in ("I, ____, of ____,") that other runs fill."""
     for run in runs:
-        worded = len(run.text) > _LONG_RUN and _WORD.search(run.text)  # no formula
-        blanks = list(blank.finditer(run.text)) if worded else []
+        may_have = blank is _ANY_BLANK or any(map(run.text.__contains__, _BLANKS))
+        if len(run.text) < _LONG_RUN or not may_have or not _WORD.search(run.text):  # a formula
+            yield run
+            continue
         level = _LEVEL * run.look.size
         over = [
             other
-            for other in (runs if blanks else ())
+            for other in runs
             if run.start < other.start < run.end
             and abs(other.base - run.base) < level
             and other.look.turn == run.look.turn
             and other.text[:1].isalnum()
         ]
         first, last = run.characters
-        for each in blanks if over and last - first == len(run.text) else ():
+        for each in blank.finditer(run.text) if over and last - first == len(run.text) else ():
             start, end = first + each.start(), first + each.end()
             # PDFium may give many spaces as one, which is not as wide.
             left = letters.extent(run.look, start - 1)[1] if each.start() else run.start
