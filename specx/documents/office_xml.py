@@ -17,7 +17,7 @@ _WRAPPERS = frozenset(
     | {"bdo", "dir"}
 )
 _HEAD_LETTERS = 100
-_LONGEST_SPAN = 4  # digits of a number of columns
+_LONGEST_SPAN, _MOST_COLUMNS = 4, 1000  # digits of a number of columns; columns
 _NO = ("0", "false", "off")
 
 
@@ -153,7 +153,7 @@ def _complete(table: ET.Element) -> None:
     table[:] = [each for each in table if _name(each) != "tr" or "tc" in map(_name, each)]
     rows = [row for row in rows if row]
     widths = [sum(map(_span, row)) for row in rows]
-    most = max(widths, default=0)
+    most = min(max(widths, default=0), _MOST_COLUMNS)
     grid = next((each for each in table if _name(each) == "tblGrid"), None)
     if grid is None:
         grid = ET.Element(f"{{{_WORD}}}tblGrid")
