@@ -20,6 +20,7 @@ _MEGABYTE = 1_000_000
 _MOST_UNPACKED = 100 * _MEGABYTE  # of text parts together; pictures are not unpacked
 _MOST_FILES = 20_000
 _TEXT_PARTS = (".xml", ".rels", "mimetype")
+_CHAPTERS = ("html", ".htm")
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".emf", ".wmf", ".tif", ".tiff", ".webp")
 _CHARTS = re.compile(r"word/charts/chart\d*\.xml")
 _MIMETYPES = {
@@ -115,7 +116,12 @@ class _ZipFiles:
         self._left -= entry.file_size
         if self._left < 0:
             raise RefusedError("too-long", limit=f"{_MOST_UNPACKED // _MEGABYTE} MB of text")
-        return self._archive.read(entry)
+        try:
+            return self._archive.read(entry)
+        except (zipfile.BadZipFile, zlib.error):  # a damaged chapter costs no other
+            if name.lower().endswith(_CHAPTERS):
+                return None
+            raise
 
 
 def _read(archive: _ZipFiles) -> PandocInput:
@@ -259,7 +265,8 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
     if not chapters:
         raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
     if missing:
-        warnings.append(f"{missing} of its {missing + len(chapters)} chapters are not in the file.")
+        count = missing + len(chapters)
+        warnings.append(f"{missing} of its {count} chapters are missing or damaged.")
     texts = (html.unescape(_NO_TEXT.sub(" ", each)) for each in chapters)
     letters = sum(sum(map(str.isalnum, each)) for each in texts)
     return PandocInput("epub", _book(chapters), 0, tuple(warnings), letters)

@@ -15,60 +15,34 @@ import struct
 import sys
 from typing import NamedTuple
 
-# Numbers of system calls on x86-64 and aarch64; None where a machine lacks one.
-_NETWORK = {
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "sendto": (44, 206),
-    "sendmsg": (46, 211),
-    "sendmmsg": (307, 269),
-    "io_uring_setup": (425, 425),  # does all of these by another way
-}
-_FILES = {  # what Landlock leaves open
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-}
-_SYSTEM = {
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "setns": (308, 268),
-    "unshare": (272, 97),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "reboot": (169, 142),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "open_by_handle_at": (304, 265),
-}
-_PROGRAMS = {"execve": (59, 221), "execveat": (322, 281)}
-_PROCESSES = {"fork": (57, None), "vfork": (58, None)}
+Calls = dict[str, tuple[int, int | None]]
+
+
+def _calls(table: str) -> Calls:
+    """Return numbers of system calls on x86-64 and aarch64; None where a machine lacks one (-)."""
+    rows = (row.split() for row in table.split(","))
+    return {name: (int(one), None if other == "-" else int(other)) for name, one, other in rows}
+
+
+# io_uring does what the others of the first table do by another way.
+_NETWORK = _calls("""
+    socket 41 198, socketpair 53 199, connect 42 203, bind 49 200, listen 50 201, accept 43 202,
+    accept4 288 242, sendto 44 206, sendmsg 46 211, sendmmsg 307 269, io_uring_setup 425 425
+""")
+_FILES = _calls("""
+    chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, lchown 94 -,
+    fchown 93 55, fchownat 260 54, utime 132 -, utimes 235 -, utimensat 280 88, setxattr 188 5,
+    lsetxattr 189 6, fsetxattr 190 7
+""")  # what Landlock leaves open
+_SYSTEM = _calls("""
+    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, bpf 321 280,
+    perf_event_open 298 241, userfaultfd 323 282, mount 165 40, umount2 166 39,
+    pivot_root 155 41, chroot 161 51, setns 308 268, unshare 272 97, init_module 175 105,
+    finit_module 313 273, delete_module 176 106, reboot 169 142, add_key 248 217,
+    request_key 249 218, keyctl 250 219, open_by_handle_at 304 265
+""")
+_PROGRAMS = _calls("execve 59 221, execveat 322 281")
+_PROCESSES = _calls("fork 57 -, vfork 58 -")
 _CLONE, _CLONE3 = (56, 220), 435
 _CLONE_THREAD = 0x10000
 
@@ -129,9 +103,6 @@ def _protect_files(libc: ctypes.CDLL, *, programs: bool) -> bool:
         return bool(libc.syscall(_RESTRICT_SELF, descriptor, 0) == 0)
     finally:
         os.close(descriptor)
-
-
-Calls = dict[str, tuple[int, int | None]]
 
 
 def _filter_calls(libc: ctypes.CDLL, denied: Calls, *, processes: bool) -> bool:

@@ -29,7 +29,9 @@ _PAGE_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
 )
 _PROGRAM_HEADS = {
-    "LaTeX": re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b"),
+    "LaTeX": re.compile(
+        rb"(?:\s|%[^\n]*\n)*\\(?:document(?:class|style)|(?:chapter|section)\*?\{)"
+    ),
     "Texinfo": re.compile(rb"(?:\s|@c(?:omment)?\b[^\n]*\n)*\\input texinfo"),
     "troff": re.compile(rb"(?:\s|[.']\\\"[^\n]*\n)*[.'](?:TH|Dd|nr|de|mso) "),
 }

@@ -9,10 +9,12 @@ from typing import Any
 from specx.documents.document import Document
 from specx.documents.notebook import document_from_notebook, is_notebook
 from specx.documents.plain import document_from_text
+from specx.documents.subtitles import document_from_subtitles
 from specx.documents.text import LINE_END, decode_text
 from specx.errors import DocumentError
 
 _HEAD = 1024  # bytes
+_FEWEST_SEGMENTS, _LATEST = 3, 100_000  # of a transcript; seconds
 _PAGE = re.compile(
     r"\s*<(?:!doctype|html|body|p|div|h[1-6]|[uo]l|section|article|span|b|br)\b", re.I
 )
@@ -54,7 +56,7 @@ def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | 
     text, warnings = decode_text(data, name)
     return [
         _document_or_error(line, number, name, field, warnings)
-        for number, line in _records(text)
+        for number, line in _records(text, field)
         if line.strip()
     ]
 
@@ -70,7 +72,9 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
         raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
     if values and is_notebook(values[0]):
         return [document_from_notebook(values[0], name, warnings)]
-    flat = _flat(values or [])
+    if captions := _captions(values or []):
+        return [document_from_subtitles(captions, name, warnings)]
+    flat = _flat(values or [], field)
     if values is not None and not any(_has_text(value, field) for value in flat):
         objects = any(isinstance(value, dict) for value in flat)
         example = f"put each text into {_example(field)}"
@@ -81,14 +85,15 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     return parse_jsonl(data, name, field)
 
 
-def _records(text: str) -> Iterator[tuple[int, str]]:
+def _records(text: str, field: str) -> Iterator[tuple[int, str]]:
     """Yield numbered records: lines, the values of an array, or objects over several lines."""
-    first = _first_line(text)
-    values = _values(text) if first.startswith("[") or _values(first) is None else None
+    first = _values(_first_line(text))
+    by_line = first is not None and _flat(first, field) == first
+    values = None if by_line else _values(text)
     if values is None:
         yield from enumerate(text.split("\n"), start=1)
     else:
-        yield from enumerate(map(json.dumps, _flat(values)), start=1)
+        yield from enumerate(map(json.dumps, _flat(values, field)), start=1)
 
 
 def _first_line(text: str) -> str:
@@ -110,8 +115,34 @@ def _values(text: str) -> list[Any] | None:
     return values
 
 
-def _flat(values: list[Any]) -> list[Any]:
-    return [each for value in values for each in (value if isinstance(value, list) else [value])]
+def _flat(values: list[Any], field: str) -> list[Any]:
+    return [each for value in values for each in _listed(value, field)]
+
+
+def _listed(value: Any, field: str) -> list[Any]:
+    """Return the values of an array, or of the array in an object that alone has texts."""
+    if isinstance(value, dict) and not _has_text(value, field):
+        inner = [each for each in value.values() if isinstance(each, list)]
+        lists = [each for each in inner if any(_has_text(one, field) for one in each)]
+        return lists[0] if len(lists) == 1 else [value]
+    return value if isinstance(value, list) else [value]
+
+
+def _captions(values: list[Any]) -> str:
+    """Return a transcript's segments with times, in the form of WebVTT; empty for other JSON."""
+    value = values[0] if len(values) == 1 else None
+    found = value.get("segments") if isinstance(value, dict) else value
+    segments = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    starts = [each["start"] for each in segments if isinstance(each.get("start"), int | float)]
+    timed = _FEWEST_SEGMENTS <= len(starts) == len(found or ()) and starts == sorted(starts)
+    if not timed or not 0 <= starts[0] <= starts[-1] < _LATEST:
+        return ""
+    lines = ["WEBVTT"]
+    for each, start in zip(segments, map(int, starts), strict=True):
+        time = f"{start // 3600}:{start // 60 % 60:02}:{start % 60:02}.0"
+        voice = f"<v {each['speaker']}>" if each.get("speaker") else ""
+        lines += ["", f"{time} --> {time}", f"{voice}{' '.join(str(each.get('text')).split())}"]
+    return "\n".join(lines)
 
 
 def _has_text(value: Any, field: str) -> bool:

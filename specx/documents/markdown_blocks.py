@@ -28,8 +28,10 @@ _SIGNS = re.compile(
 _DIVISION = re.compile(r"(?m)^:{3,}[ \t]*[\w-]*(?:[ \t]*[\[{][^\]}\n]*[\]}])*[ \t]*$")  # its ends
 _POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
 _TAG = re.compile(r"<[^<>]*>")
-# Code, and an address that a site's generator writes: [text]({{< ref "page" >}})
-_TEMPLATE = re.compile(r"(`+)[^`]+\1|(?<=\])\(\{[{%][^{}]*[}%]\}\)")
+# Code, an address that a site's generator writes: [text]({{< ref "page" >}}), and struck text.
+_NO_TEXT = re.compile(
+    r"(`+)[^`]+\1|(?<=\])\(\{[{%][^{}]*[}%]\}\)|~~(?=\S)[^~]+(?<=\S)~~|<(del|s)>[^<]*</\2>"
+)
 _DELIMITER_ROW = re.compile(r"[\s|:-]*")
 
 
@@ -123,7 +125,9 @@ def _plain(text: str) -> str:
     text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if len(text) > _LONGEST_INLINE:
         return text
-    text = _TEMPLATE.sub(lambda each: each[0] if each[1] else "(#)", text)
+    text = _NO_TEXT.sub(
+        lambda each: each[0] if each[1] else "(#)" if each[0][0] == "(" else "", text
+    )
     tokens: list[Token] = []
     blocks, spans = _parsers()
     spans.inline.parse(text, blocks, {}, tokens)
@@ -133,6 +137,8 @@ def _plain(text: str) -> str:
 def _shown(token: "Token") -> str:
     if token.type in ("softbreak", "hardbreak"):
         return "\n"
+    if token.type == "html_inline" and token.content[:3].lower() == "<br":
+        return " "
     return token.content if token.type in ("text", "code_inline", "text_special") else ""
 
 

@@ -17,6 +17,7 @@ _WRAPPERS = frozenset(
     | {"bdo", "dir"}
 )
 _HEAD_LETTERS = 100
+_LONGEST_SPAN, _MOST_COLUMNS = 4, 1000  # digits of a number of columns; columns
 _NO = ("0", "false", "off")
 
 
@@ -126,6 +127,8 @@ class _WordPart:
         elif name == "t" and not all(self.fields):
             return []
         child[:] = self.content(child, behind if name == "p" else moved)
+        if name == "tbl":
+            _complete(child)
         chosen = _chosen(child) if name == "r" else None
         return [*([_run(chosen)] if chosen else []), child, *behind]
 
@@ -142,6 +145,34 @@ class _WordPart:
         key = CHUNK.format(len(self.chunks))
         self.chunks[key] = data
         return [_paragraph(key)]
+
+
+def _complete(table: ET.Element) -> None:
+    """Give a table all its columns: pandoc drops cells beyond its grid and beyond its first row."""
+    rows = [[cell for cell in row if _name(cell) == "tc"] for row in table if _name(row) == "tr"]
+    table[:] = [each for each in table if _name(each) != "tr" or "tc" in map(_name, each)]
+    rows = [row for row in rows if row]
+    widths = [sum(map(_span, row)) for row in rows]
+    most = min(max(widths, default=0), _MOST_COLUMNS)
+    grid = next((each for each in table if _name(each) == "tblGrid"), None)
+    if grid is None:
+        grid = ET.Element(f"{{{_WORD}}}tblGrid")
+        table.insert(0, grid)
+    if len(grid) < most:
+        column = ET.Element(f"{{{_WORD}}}gridCol", {f"{{{_WORD}}}w": "100"})
+        grid[:] = [column] * most
+    if widths and widths[0] < most:
+        last = rows[0][-1]
+        look = ET.Element(f"{{{_WORD}}}tcPr")
+        width = str(_span(last) + most - widths[0])
+        ET.SubElement(look, f"{{{_WORD}}}gridSpan", {f"{{{_WORD}}}val": width})
+        last[:] = [look, *(each for each in last if _name(each) != "tcPr")]
+
+
+def _span(cell: ET.Element) -> int:
+    look = next((each for each in cell if _name(each) == "tcPr"), None)
+    width = _value(None if look is None else _first(look, "gridSpan")) or "1"
+    return int(width) if width.isdecimal() and len(width) < _LONGEST_SPAN else 1
 
 
 def _is_unseen(element: ET.Element, name: str) -> bool:

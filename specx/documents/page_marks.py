@@ -113,10 +113,12 @@ def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
     beside = [p for p in pieces if bottom < p.base < top and (p.end <= left or p.start >= right)]
     inside = [p for p in pieces if bottom < p.base < top and p.end > left and p.start < right]
     behind = [p for p in beside if p.start >= right]
+    heights = len({round(p.base) for p in beside})
     if (
         len(inside) > len(down)
-        or 2 * len({round(p.base) for p in beside}) < len(beside)
+        or 2 * heights < len(beside)
         or not beside
+        or (_step(down) > 1 and heights < 2 * len(down) - 2)  # a table's: no lines between
         or 2 * sum(map(is_worded, behind)) < len(behind)  # a table's
     ):
         return False

@@ -107,8 +107,8 @@ def _warnings(extracted: Extracted, lost: _NotRead, *, ocr: bool) -> Iterator[st
     if unseen := extracted.unseen:
         pages = format_pages(unseen)
         yield (
-            f"{unseen.total():,} invisible characters (white, transparent, covered or beside "
-            f"the page, on {pages}) were left out."
+            f"{unseen.total():,} invisible characters (white, transparent, covered, struck out "
+            f"or beside the page, on {pages}) were left out."
         )
     every = [line for page in extracted.pages for line in page.lines]
     if lacks_ligatures(every) and foreign_language([line.text for line in every]) is None:

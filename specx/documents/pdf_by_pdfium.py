@@ -174,8 +174,8 @@ class PageText:
     def _is_over(self, accent: int, letter: int) -> bool:
         look, base = self._placed(argument(_text_object(self._handle, letter)), letter)
         _, height = self._placed(argument(_text_object(self._handle, accent)), accent)
-        left, right = self._extent(look, letter)
-        middle = sum(self._extent(look, accent)) / 2
+        left, right = self.extent(look, letter)
+        middle = sum(self.extent(look, accent)) / 2
         return left < middle < right and abs(height - base) < right - left
 
     def runs(self) -> list[TextRun]:
@@ -199,22 +199,22 @@ class PageText:
         if first_inside < len(columns) and columns[first_inside] < run.end:
             first, last = run.characters
             for space, end, left in self._gaps(run, columns):
-                yield run._replace(text=self._text_of(first, space.start()), end=end)
+                yield run._replace(text=self.text_of(first, space.start()), end=end)
                 first = space.end()
-                run = run._replace(text=self._text_of(first, last), before=" ", start=left)
+                run = run._replace(text=self.text_of(first, last), before=" ", start=left)
         yield run
 
     def _gaps(self, run: TextRun, columns: Sequence[int] = ()) -> Iterator[_Gap]:
         """Yield the spaces in a run that may be gutters; with ``columns``, only at columns."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
-            left = self._extent(run.look, space.end())[0]
+            left = self.extent(run.look, space.end())[0]
             if not columns or round(left) in columns:
-                end = self._extent(run.look, space.start() - 1)[1]
+                end = self.extent(run.look, space.start() - 1)[1]
                 if left - end > _GUTTER * run.look.size:
                     yield space, end, left
 
-    def _text_of(self, first: int, last: int) -> str:
+    def text_of(self, first: int, last: int) -> str:
         text = self._characters[first:last]
         return text.translate(self._marks) if self._marks else text
 
@@ -286,7 +286,7 @@ class PageText:
                     continue
                 first, last = inside
                 left, right = self._ends(look, first, last)
-            text = self._text_of(first, last)
+            text = self.text_of(first, last)
             if text[1:2] == " " == text[3:4] and text[0] != ".":  # no leader of dots
                 text = self._in_words(look, first, text)
             found.append(TextRun(text, before, left, right, base, look, (first, last)))
@@ -304,7 +304,7 @@ class PageText:
             text = self._characters[start:end]
             if " " in text:
                 return [(start + m.start(), start + m.end()) for m in _WORD.finditer(text)]
-            if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
+            if self.extent(look, start + 1)[0] - self.extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
 
@@ -315,7 +315,7 @@ class PageText:
         """
         if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
             return text
-        ends = word_ends([self._extent(look, first + n) for n in range(0, len(text), 2)])
+        ends = word_ends([self.extent(look, first + n) for n in range(0, len(text), 2)])
         return text[0] + "".join(map("{} {}".format, (" " * each for each in ends), text[2::2]))
 
     def _pass(self, first: int, last: int) -> None:
@@ -342,7 +342,7 @@ class PageText:
             # A line too long for its page goes on beyond the edge, in one run or more.
             self._last = base, right
             return first, last
-        inside = [n for n in range(first, last) if start <= sum(self._extent(look, n)) / 2 <= end]
+        inside = [n for n in range(first, last) if start <= sum(self.extent(look, n)) / 2 <= end]
         return (inside[0], inside[-1] + 1) if inside else (first, first)
 
     def _is_on(self, areas: list[Box], number: int) -> bool:
@@ -358,10 +358,10 @@ class PageText:
         return sum(_is_unmapped(self._handle, n) == 1 for n in sample) / (len(sample) or 1)
 
     def _ends(self, look: Look, first: int, last: int) -> tuple[float, float]:
-        left, right = self._extent(look, first)
-        return left, self._extent(look, last - 1)[1] if last > first + 1 else right
+        left, right = self.extent(look, first)
+        return left, self.extent(look, last - 1)[1] if last > first + 1 else right
 
-    def _extent(self, look: Look, index: int) -> tuple[float, float]:
+    def extent(self, look: Look, index: int) -> tuple[float, float]:
         """Return the start and end of a character in reading direction, in points."""
         box = self._box
         _loose_box(self._handle, index, self._box_at)

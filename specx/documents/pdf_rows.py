@@ -1,9 +1,11 @@
 """Join the runs of text that PDFium finds on a page into rows, with the spaces between them."""
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
+from operator import attrgetter
 
 from specx.documents.lines import Span, TextRun
 from specx.documents.page_marks import body_text
@@ -27,6 +29,8 @@ _BACK = 0.3  # letter sizes; what begins so far back is no kerning
 _THIN = 1.5  # points; a rule that high may be an underscore
 _LONGEST = 0.8  # letter sizes; and that long
 _BELOW = 0.25  # letter sizes between an underscore and the base line
+_STRUCK = (0.15, 0.4)  # letter sizes between a base line and a rule through its letters
+_WORD_OR_NUMBER = re.compile(r"[^\W\d_]{3}|\d{2}")  # in no formula, as a rule
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
@@ -49,6 +53,30 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
             spans = list(_spans(_joined(row)))
             rows.append([spans[0]._replace(cell=True), *spans[1:]] if cell else spans)
     return rows
+
+
+def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
+    """Return the runs through which a rule is drawn, as changes of a contract are shown.
+
+    Such a rule begins and ends where its runs do, unlike one behind a title.
+    """
+    rules = sorted((low, left, right) for left, low, right, top in boxes if 0 < top - low < _THIN)
+    through: defaultdict[tuple[float, float, float], list[TextRun]] = defaultdict(list)
+    for run in runs if rules else ():
+        size, lowest = run.look.size, run.base + _STRUCK[0] * run.look.size
+        first = bisect_left(rules, (lowest,))
+        last = bisect_left(rules, (run.base + _STRUCK[1] * size,))
+        for rule in rules[first:last]:
+            inside = rule[1] < (run.start + run.end) / 2 < rule[2]
+            if inside and run.look.turn == 0 and _WORD_OR_NUMBER.search(run.text):
+                through[rule].append(run)
+    return [
+        run
+        for (_, left, right), its in through.items()
+        if abs(min(each.start for each in its) - left) < _LONGEST * its[0].look.size / 2
+        and abs(max(each.end for each in its) - right) < _LONGEST * its[0].look.size / 2
+        for run in its
+    ]
 
 
 def _pieces(
@@ -95,6 +123,7 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
 
 def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
     """Return the runs of a row, with the spaces or underscores between them."""
+    row = _without_overlaps(row)
     runs = list(row[0].runs)
     for last, piece in pairwise(row):
         first = piece.runs[0][1]
@@ -108,6 +137,28 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
         ends = word_ends([(run.start, run.end) for _, run in runs])
         runs[1:] = [(" " + each * " ", run) for each, (_, run) in zip(ends, runs[1:], strict=True)]
     return runs
+
+
+def _without_overlaps(row: Sequence[TextPiece]) -> Sequence[TextPiece]:
+    """Return the pieces of a row, each run by itself if a piece stands within another's gap."""
+    over = [(a, b) for a, b in pairwise(row) if b.start < a.end - _BACK * a.size]
+    if not any(_holds(a, b) for a, b in over) or any(piece.leftward for piece in row):
+        return row
+    alone = [
+        TextPiece([(between, run)], piece.index, run.start, run.end, run.base, run.look.size)
+        for piece in row
+        for between, run in piece.runs
+    ]
+    return sorted(alone, key=attrgetter("start"))
+
+
+def _holds(piece: TextPiece, other: TextPiece) -> bool:
+    """Return True if a gap between two runs of a piece has room for another piece."""
+    least = _WORD_GAP * piece.size
+    return any(
+        left.end - least < other.start and other.end < right.start + least
+        for (_, left), (_, right) in pairwise(piece.runs)
+    )
 
 
 def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:

@@ -9,6 +9,7 @@ without an answer is that page.
 """
 
 import ctypes
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import pypdfium2_raw.bindings as pdfium
 
 from specx.documents import pdf_by_pypdf
 from specx.documents.child_worker import Answer, RefusedError, read_data, reason
-from specx.documents.lines import Line, PageLines, lacks_ligatures, lines_of
+from specx.documents.lines import Line, PageLines, TextRun, lacks_ligatures, lines_of
 from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
 from specx.documents.pdf_objects import (
@@ -31,13 +32,19 @@ from specx.documents.pdf_objects import (
     handle_of,
     pdfium_function,
 )
-from specx.documents.pdf_rows import rows_of
+from specx.documents.pdf_rows import rows_of, struck
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
 _MOST_ATTACHED = 100
 _SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
+_BLANK = re.compile(r"_{4,}|\.{5,}|…{2,}| {4,}")  # to be filled in
+_BLANKS = ("____", ".....", "……", "    ")  # one is in each of these, and quickly found
+_ANY_BLANK = re.compile(rf"{_BLANK.pattern}| ")
+_WORD = re.compile(r"[^\W\d_]{3}")
+_LONG_RUN = 12  # characters of a text with such a blank
+_LEVEL = 0.3  # letter sizes between the base lines of a blank and of what fills it
 _annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
 _annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
 _close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
@@ -185,12 +192,16 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         letters = PageText(text, objects)
         runs = letters.runs() if text else []
         unmapped = letters.unmapped()
+        if is_typed:
+            typed = partial(pdf_by_pypdf.with_typed, number=number, runs=runs)
+            runs = opened.ask(lambda reader, amended: typed(reader, amended.layers.shows)) or runs
+        runs = list(_around_blanks(runs, letters, _ANY_BLANK if is_typed else _BLANK))
     finally:
         pdfium.FPDFText_ClosePage(text)
-    if is_typed:
-        typed = partial(pdf_by_pypdf.with_typed, number=number, runs=runs)
-        runs = opened.ask(lambda reader, amended: typed(reader, amended.layers.shows)) or runs
-    lines = tuple(lines_of(rows_of(runs, objects.drawn())))
+    boxes = list(objects.drawn())
+    deleted = struck(runs, boxes)
+    kept = [run for run in runs if run not in deleted] if deleted else runs
+    lines = tuple(lines_of(rows_of(kept, boxes)))
     if objects.kinds[TEXT] > 2 * letters.count and not letters.unseen:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or lines
     return PageLines(
@@ -200,8 +211,47 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         covered=0.0 if letters.has_layer else objects.covered,
         box=objects.box,
         unmapped=unmapped,
-        unseen=letters.unseen + (0 if lines else letters.outside),
+        unseen=letters.unseen
+        + sum(len(run.text.replace(" ", "")) for run in deleted)
+        + (0 if lines else letters.outside),
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
+
+
+def _around_blanks(
+    runs: Sequence[TextRun], letters: PageText, blank: re.Pattern[str]
+) -> Iterator[TextRun]:
+    """Yield runs, divided at blanks to be filled in ("I, ____, of ____,") that other runs fill."""
+    for run in runs:
+        may_have = blank is _ANY_BLANK or any(map(run.text.__contains__, _BLANKS))
+        if len(run.text) < _LONG_RUN or not may_have or not _WORD.search(run.text):  # a formula
+            yield run
+            continue
+        level = _LEVEL * run.look.size
+        over = [
+            other
+            for other in runs
+            if run.start < other.start < run.end
+            and abs(other.base - run.base) < level
+            and other.look.turn == run.look.turn
+            and other.text[:1].isalnum()
+        ]
+        first, last = run.characters
+        for each in blank.finditer(run.text) if over and last - first == len(run.text) else ():
+            start, end = first + each.start(), first + each.end()
+            # PDFium may give many spaces as one, which is not as wide.
+            left = letters.extent(run.look, start - 1)[1] if each.start() else run.start
+            right = letters.extent(run.look, end)[0] if end < last else run.end
+            ends = [other.end for other in over if left - level < other.start < right]
+            if ends:
+                begin, follows = run.characters[0], max(ends)
+                if begin < start:
+                    yield run._replace(text=letters.text_of(begin, start), end=left)
+                if letters.text_of(end, end + 1).isalnum():
+                    follows = max(follows, right)
+                rest = letters.text_of(end, last)
+                run = run._replace(text=rest, before="", start=follows, characters=(end, last))
+        if run.text or run.characters == (first, last):
+            yield run
 
 
 def _is_typed_on(page: Any) -> bool:

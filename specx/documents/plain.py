@@ -1,5 +1,6 @@
 """Make documents without pages from plain text and Markdown."""
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +46,10 @@ _FRONT_MATTER = re.compile(
     r"|\s*(?:PEP|EIP|BIP|JEP|DEP|SEP|XEP|TIP|CEP|KEP):[^\n]*\n"
     r"(?:[\w -]{1,40}:[^\n]*\n|[ \t]+\S[^\n]*\n){2,40}"
 )
+_FEWEST_ENTITIES = 3
+_ENTITY = re.compile(  # spaces, dashes, quotation marks
+    r"&(?:#(?:3[49]|160|82[0-9]{2})|[lr][sd]quo|[nm]dash|nbsp|hellip|quot|apos|amp);"
+)
 _FULL, _SHORT = 0.75, 50  # of the usual longest line, and characters of a line: not full
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
@@ -63,6 +68,7 @@ _BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of it
 _DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
 _NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
 _BETWEEN_VALUES = "\t,;|"
+_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"\n]|"")*"(?=[\t,;|]|$)')
 _FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
@@ -75,6 +81,8 @@ def document_from_text(
     Text that is not words is skipped, with a warning. Raises DocumentError if there is nothing
     else.
     """
+    if kind != "markdown" and text.count("&") >= _FEWEST_ENTITIES:
+        text = _with_letters(text)
     front, text = _without_front_matter(text)
     marked = markdown_blocks(text) if kind == "markdown" else None
     read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
@@ -105,6 +113,13 @@ def document_from_text(
         )
     )
     return _without_lines(document) if kind == "jsonl" else document
+
+
+def _with_letters(text: str) -> str:
+    """Return a text with the letters that HTML writes as ``&#8217;``, unless it has HTML's tags."""
+    if "</" in text or len(_ENTITY.findall(text)) < _FEWEST_ENTITIES:
+        return text
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 
 
 def _without_lines(document: Document) -> Document:
@@ -170,7 +185,8 @@ def _setting(lines: Sequence[NumberedLine]) -> _Style:
 
 def _is_table(text: str) -> bool:
     """Return True for rows of values separated by commas, semicolons, bars or tabs, such as CSV."""
-    rows = [row for row in text[:_SAMPLE].split("\n")[:_MOST_ROWS] if row.strip()]
+    sample = _QUOTED_VALUE.sub("", text[:_SAMPLE])
+    rows = [row for row in sample.split("\n")[:_MOST_ROWS] if row.strip()]
     for sign in _BETWEEN_VALUES if len(rows) >= _FEWEST_ROWS else ():
         count, rows_with = Counter(row.count(sign) for row in rows).most_common(1)[0]
         spaced = sum(row.count(f"{sign} ") for row in rows)
@@ -275,7 +291,9 @@ def _begins(group: Sequence[NumberedLine], line: str, setting: _Style, below: st
         return True
     clause = SECTION_NUMBER.match(line) is not None
     if len(group) == 1 and _is_title(above, setting) and not _is_title(line, setting):
-        # Below a title stands text, and not the rest of a sentence in capitals.
+        # Below a title stands text, and not the rest of a sentence, numbered or in capitals.
+        if line[0].islower() and SECTION_NUMBER.match(above):
+            return False
         return any(map(str.islower, line)) or clause or SECTION_NUMBER.match(above) is not None
     if clause and ENDS_SENTENCE.search(above):
         return True

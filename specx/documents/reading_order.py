@@ -6,6 +6,7 @@ wrapped in them. The order in the file decides only if positions do not.
 """
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
@@ -47,6 +48,8 @@ _BESIDE = 0.3  # between a small sign and what it belongs to
 _SIGN = 0.9  # between the base lines of these
 _GUTTER = 0.5  # between columns of prose, at least
 _PROSE = 7.0  # lines of prose are longer
+_STOPS = (".", "!", "?")
+_ITEM = re.compile(r"\(?\w{1,3}[.)] |[•–-] ")
 _NARROWEST = 2.0  # a column that the file has drawn as one
 _APART = 2.0  # between the words of a line and those of another cell
 _HEAD = 1.8  # between the base lines of a page's head and its text, at least
@@ -273,10 +276,18 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
         len(side) >= LINES
         and mean(widths := _widths(side, at=at)) > _PROSE
-        and 2 * sum(width > FULL * max(widths) for width in widths) >= len(widths)
+        and 2 * sum(width > FULL * max(widths) for width in widths) >= _going_on(side, at=at)
         and is_wrapped(side, at=at)
         for side, at in zip(sides, (-1, 0), strict=True)
     )
+
+
+def _going_on(side: Sequence[Row], *, at: int) -> int:
+    """Return the number of lines of a column that may be full; of items, those that end nothing."""
+    lines = [" ".join(piece.text for piece in beside(row, at=at)) for row in side]
+    if sum(_ITEM.match(line) is not None for line in lines) < LINES:
+        return len(lines)
+    return sum(line[-1:] not in _STOPS for line in lines)
 
 
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:

@@ -51,7 +51,8 @@ _ASIDE = re.compile(r"(?:NOTE|STYLE|REGION)\b")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
 _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
 _CHANGE = re.compile(r">>\s*|^-\s+|^-(?=[^\W\d])")  # somebody else speaks
-_TAG = re.compile(r"<[^>]*>|\{\\[^}]*\}|\{[a-zA-Z]:[^}]*\}|^/")
+# A tag, or a drawing behind its tag (\p1).
+_TAG = re.compile(r"<[^>]*>|\{[^}]*\\p[1-9][^{]*|\{\\[^}]*\}|\{[a-zA-Z]:[^}]*\}|^/")
 _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
 # What is heard and not said, and who made the captions.
 _UNSAID = re.compile(
@@ -164,7 +165,7 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         below = lines[start + 1 : end] if form is not _FORMS[0] else ()
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
         line_end = "|" if groups.keys() & {"frame", "tenth"} else "\\N"
-        shown = [*(groups.get("said") or "").split(line_end), *below]
+        shown = [*(groups.get("said") or "").replace("\\h", " ").split(line_end), *below]
         said = _VOICE.split("\n".join(shown))  # what is said, with names between
         frame = groups.get("frame")
         seconds = int(int(frame) / rate) if frame and rate else _seconds(each)
@@ -209,11 +210,13 @@ def _once(cues: Sequence[_Cue]) -> Iterator[_Cue]:
 def _turns(cues: Sequence[_Cue]) -> Iterator[tuple[str, str, str]]:
     """Yield time, speaker and text of each line; a name before a colon is a speaker."""
     names = Counter(named[1] for cue in cues for line in cue.lines if (named := _NAME.match(line)))
+    # Where most captions begin with a name, one may speak but once.
+    fewest = 1 if sum(n for n in names.values() if n > 1) > len(cues) / 2 else 2
     speaker = ""
     for cue in cues:
         for line in cue.lines:
             named = None if cue.speaker else _NAME.match(line)
-            if named and names[named[1]] > 1:
+            if named and names[named[1]] >= fewest:
                 speaker, line = named[1], line[named.end() :]
             elif cue.speaker or cue.voiced or _CHANGE.match(line):
                 speaker = cue.speaker

@@ -8,10 +8,14 @@ from specx.documents.child_worker import RefusedError
 from specx.documents.pandoc import FURNITURE
 
 _NOT_SHOWN = (
-    "script, style, noscript, template, iframe, object, canvas, svg, button, select, textarea, "
-    "input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], [role='search']"
+    "script, style, noscript, template, iframe, object, audio, video, canvas, svg, button, select, "
+    "textarea, meter, progress, input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], "
+    "[role='search']"
 )
-_HIDES = re.compile(r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_HIDES = re.compile(
+    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden|(?:left|top)\s*:\s*-\d{4,}px)",
+    re.IGNORECASE,
+)
 _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
 _RAISED = re.compile(
     r"(?i)<span\b[^<>]*\bvertical-align\s*:\s*super\b[^<>]*>([^<]*)</span>"  # of word processors
@@ -23,7 +27,7 @@ _FRAME = "nav, footer, aside, header, [role='navigation'], [role='banner'], [rol
 # Divisions that pages name so, and those that are mostly links.
 _NAMED_FRAME = re.compile(
     r"(?:^|[-_ ])(?:cookies?|gdpr|newsletter-?signup|breadcrumbs?|pagination|editsection"
-    r"|skip-?(?:link|nav|to)\w*)(?=$|[-_ ])",
+    r"|skip-?(?:link|nav|to)\w*|sr-only|visually-?hidden|screen-reader\w*)(?=$|[-_ ])",
     re.IGNORECASE,
 )
 _NAMED = (
@@ -40,6 +44,7 @@ _COMMENTS = re.compile(
 )
 _OF_COMMENTS = "[class*='comment'], [id*='comment'], form, [class*='disqus'], [id*='respond']"
 _FEWEST_LETTERS = 100  # of the text that is commented on
+_LONG_NOTICE = 150  # letters; a page that needs scripts says so in fewer
 _LARGE_FRAME = 0.25  # of a page's letters
 _NOTE = frozenset({"doc-footnote", "doc-endnote", "doc-endnotes", "note"})
 # pandoc reads nothing else of a page with <main>, and does not see the role of an <aside>.
@@ -60,6 +65,7 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
         what = f"is a frameset without text; name its pages instead: {files}"
         raise RefusedError("unreadable", reason=what)
     hidden = _hidden(page)
+    _show_without_scripts(page)
     for node in page.css(_NOT_SHOWN):
         node.decompose()
     if page.html is None:  # the parser says nothing when there is no room
@@ -125,6 +131,15 @@ def _hidden(page: Any, css: str = "") -> tuple[str, ...]:
     for node in outer:
         node.remove()
     return (f"{letters:,} letters that its styles hide were left out.",) if letters else ()
+
+
+def _show_without_scripts(page: Any) -> None:
+    """Keep what a page shows without scripts if that is most of its text, and no mere notice."""
+    without = page.css("noscript")
+    letters = sum(_letters(node.text()) for node in without)
+    if letters >= _LONG_NOTICE and 2 * letters > _letters(page.body.text() if page.body else ""):
+        for node in without:
+            node.unwrap()
 
 
 def _letters(text: str) -> int:

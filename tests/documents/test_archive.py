@@ -69,7 +69,7 @@ def test_a_chapter_in_two_places_is_read_once_and_a_missing_one_told(save: SaveF
     data = offices.epub("<p>A chapter.</p>", **{"book.opf": package})
     document = read_document(save("a.epub", data), QUICK)
     assert document.text == "A chapter."
-    assert document.warnings == ("1 of its 2 chapters are not in the file.",)
+    assert document.warnings == ("1 of its 2 chapters are missing or damaged.",)
 
 
 def test_copy_protection_is_refused_by_name(save: SaveFile) -> None:

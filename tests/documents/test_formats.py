@@ -689,6 +689,7 @@ LONG = "The bridge was closed on Monday, and nobody knows when it will be open a
         '<p class="a hid">Unseen.</p>',
         '<div id="secret"><p>Unseen.</p></div>',
         '<div class="outer"><p class="inner">Unseen.</p></div>',
+        '<div style="position: absolute; left: -9999px">Unseen.</div>',
     ],
 )
 def test_what_styles_hide_is_no_text_of_a_page(save: SaveFile, hidden: str) -> None:
@@ -804,3 +805,27 @@ def test_a_docx_whose_text_is_in_its_header(save: SaveFile) -> None:
     data = offices.docx(offices.paragraph(""), **{"word/header1.xml": head})
     document = read_document(save("a.docx", data))
     assert [paragraph.text for paragraph in document.paragraphs] == [said.strip()]
+
+
+@installed
+def test_a_page_whose_text_is_shown_without_scripts(save: SaveFile) -> None:
+    page = "<h1>Closed</h1><script>x()</script><noscript><p>{}</p></noscript>{}"
+    alone = read(save, "a.html", page.format(LONG, "").encode())
+    assert alone == [("heading", "Closed"), ("text", LONG.strip())]
+    notice = page.format("Switch JavaScript on.", f"<p>{LONG}</p>")
+    assert read(save, "a.html", notice.encode()) == alone
+
+
+@installed
+def test_a_damaged_chapter_costs_no_other(save: SaveFile) -> None:
+    data = offices.epub("<p>It began.</p>", "<p>It ended.</p>")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    broken = stored.getvalue().replace(b"It began.", b"It b\0gan.", 1)
+    document = read_document(save("a.epub", broken), QUICK)
+    assert [each.text for each in document.paragraphs] == ["It ended."]
+    assert document.warnings == ("1 of its 2 chapters are missing or damaged.",)

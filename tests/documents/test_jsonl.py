@@ -5,7 +5,7 @@ import pytest
 
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
-from specx.documents.read import read_documents
+from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError
 
 from .conftest import SaveFile
@@ -141,3 +141,23 @@ def test_json_is_known_by_its_content(save: SaveFile, name: str) -> None:
 def test_strings_without_objects_need_no_key(save: SaveFile) -> None:
     with pytest.raises(DocumentError, match=r'put each text into \{"text": "\.\.\."\}'):
         read_documents(save("a.json", b'["It turns.", "It fell."]'))
+
+
+@pytest.mark.parametrize("key", ["segments", None])
+def test_the_segments_of_a_transcript_are_speech(save: SaveFile, key: str | None) -> None:
+    said = [
+        {"start": 61.5 * n, "end": 9.0, "text": f" The mill fell in {1911 + n}.", "speaker": "Ann"}
+        for n in range(3)
+    ]
+    value = {key: said, "text": "All."} if key else said
+    (document,) = require_documents(read_documents(save("a.json", json.dumps(value).encode())))
+    assert document.kind == "subtitles"
+    told = "Ann: The mill fell in 1911. The mill fell in 1912. The mill fell in 1913."
+    assert [(each.label, each.text) for each in document.paragraphs] == [("0:00:00", told)]
+
+
+def test_texts_in_an_array_of_an_object(save: SaveFile) -> None:
+    value = {"count": 2, "data": [{"body": "It turns."}, {"body": "It fell."}], "more": [1]}
+    options = ReadOptions(field="body")
+    found = require_documents(read_documents(save("a.json", json.dumps(value).encode()), options))
+    assert [each.text for each in found] == ["It turns.", "It fell."]

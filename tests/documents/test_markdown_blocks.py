@@ -35,6 +35,7 @@ def test_marks_are_not_text() -> None:
         "The **old** [town\nhall](http://example.org/a_b) has `x_y`,\\* ![img](b.png)a <b>roof</b>."
     )
     assert found(text) == [("text", "The old town hall has x_y,* a roof.", (1, 2))]
+    assert found("It fell.<br>It stood.") == [("text", "It fell. It stood.", (1, 1))]
 
 
 def test_an_address_from_a_template_is_no_text() -> None:
@@ -141,3 +142,8 @@ def test_ends_of_divisions_are_no_text() -> None:
     text = "::: {.callout-note}\nIt is closed.\n:::\n\n:::tip[Hint]\n\nGo early.\n\n:::\n"
     texts = [p.text for p in document_from_text(text, "a", "markdown").paragraphs]
     assert texts == ["It is closed.", "Go early."]
+
+
+def test_what_is_struck_out_does_not_hold() -> None:
+    text = "The rent is ~~50~~ **70** pounds, not <del>5</del>60; `~~x~~`."
+    assert found(text) == [("text", "The rent is 70 pounds, not 60; ~~x~~.", (1, 1))]

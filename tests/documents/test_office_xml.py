@@ -81,6 +81,12 @@ _FIELD = (
             "</w:rubyBase></w:ruby></w:p>",
             ["漢"],
         ),
+        (f"<w:tbl>{offices.row('a')}{offices.row('b', 'c', 'd')}</w:tbl>", ["a", "b | c | d"]),
+        (
+            f"<w:tbl><w:tblGrid><w:gridCol/></w:tblGrid>{offices.row()}{offices.row('b', 'c')}"
+            "</w:tbl>",
+            ["b | c"],
+        ),
     ],
 )
 def test_what_pandoc_passes_over_is_read_once(save: SaveFile, body: str, texts: list[str]) -> None:

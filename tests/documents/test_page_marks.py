@@ -51,6 +51,14 @@ def test_years_in_a_table_are_text(tmp_path: Path) -> None:
     assert "2008" in text
 
 
+def test_values_in_equal_steps_are_text(tmp_path: Path) -> None:
+    rows = [(60.0, 740 - 13.0 * n, f"Boat for {word}") for n, word in enumerate(TEXT.split()[:6])]
+    rows += [(300.0, base, str(100 * n)) for n, (_, base, _) in enumerate(rows, start=1)]
+    text = drawn(tmp_path, [*rows, *set_lines(TEXT, 54, 440, 640)])
+    assert "Boat for The 100" in text
+    assert "600" in text
+
+
 def test_years_beside_numbers_and_prose_are_text(tmp_path: Path) -> None:
     rows = [(330.0, 740 - 16.0 * n, str(1991 + n)) for n in range(9)]
     rows += [(left, base, f"{base:.0f}") for _, base, _ in rows for left in (400.0, 470.0)]

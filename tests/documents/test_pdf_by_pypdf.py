@@ -207,3 +207,14 @@ def test_a_portfolio_names_its_files(save: SaveFile) -> None:
     data = buffer.getvalue().replace(b"/Type /Catalog", b"/Type /Catalog /Collection << >>")
     with pytest.raises(DocumentError, match=r"is a portfolio.*\(budget.xlsx, minutes.pdf\)"):
         read_document(save("a.pdf", data))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_fields_within_a_line_are_read_in_their_places(save: SaveFile) -> None:
+    line = shown(f"I, {' ' * 30}, of {' ' * 30}, am the owner.", y=700)
+    boxes = (b"90 696 150 712", b"210 696 270 712")
+    fields = [
+        widget(b"Tx", b"/V (%s)" % value, box)
+        for value, box in zip((b"Ann Lee", b"Aldmouth"), boxes, strict=True)
+    ]
+    assert text_of(save, form(*fields, drawn=line)) == "I, Ann Lee, of Aldmouth, am the owner."

@@ -11,8 +11,8 @@ from .pdfs import shown
 SEEN = shown("The bridge was closed on Monday, and nobody was told why.")
 PICTURE = b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI"
 WARNING = (
-    "31 invisible characters (white, transparent, covered or beside the page, on page 1) "
-    "were left out."
+    "31 invisible characters (white, transparent, covered, struck out or beside the page, "
+    "on page 1) were left out."
 )
 
 

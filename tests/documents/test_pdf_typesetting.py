@@ -1,6 +1,7 @@
 """Pages as typesetters make them: justified, in columns, rotated, from right to left."""
 
 import io
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,3 +132,44 @@ def test_lines_from_right_to_left(save: SaveFile) -> None:
             canvas.drawRightString(500, 700 - 14 * row, line[::-1])  # as it is seen
 
     assert read(save, draw) == [" ".join(lines)]
+
+
+def test_letters_drawn_in_any_order(save: SaveFile) -> None:
+    told = "The mill beside the river has been rebuilt by its six owners."
+
+    def draw(canvas: Canvas) -> None:
+        letters = [(n, each) for n, each in enumerate(told) if each != " "]
+        random.Random(5).shuffle(letters)
+        for n, letter in [(12, "i"), (9, "b"), (11, "s"), *letters]:
+            if (n, letter) in letters:
+                letters.remove((n, letter))
+                canvas.drawString(72 + canvas.stringWidth(told[:n], FONT, 11), 700, letter)
+
+    assert read(save, draw) == [told]
+
+
+@pytest.mark.parametrize("blank", ["_" * 20, "." * 40])
+def test_blanks_that_were_filled_in(save: SaveFile, blank: str) -> None:
+    begin = f"I, {blank}, of {blank}, say that"
+
+    def draw(canvas: Canvas) -> None:
+        canvas.drawString(72, 700, begin)
+        canvas.drawString(72, 686, "the mill is mine.")
+        for before, value in (("I, ", "Ann Lee"), (f"I, {blank}, of ", "Aldmouth")):
+            canvas.drawString(76 + canvas.stringWidth(before, FONT, 11), 701, value)
+
+    assert read(save, draw) == ["I, Ann Lee, of Aldmouth, say that the mill is mine."]
+
+
+def test_what_is_struck_out_does_not_hold(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        x = 72.0
+        for text, rule in (("The rent is ", 0), ("50", 3), ("70", -1.5), (" pounds a month.", 0)):
+            canvas.drawString(x, 700, text)
+            end = x + canvas.stringWidth(text, FONT, 11)
+            if rule:
+                canvas.setLineWidth(0.6)
+                canvas.line(x, 700 + rule, end, 700 + rule)
+            x = end
+
+    assert read(save, draw) == ["The rent is 70 pounds a month."]

@@ -477,3 +477,24 @@ def test_items_of_japanese_statutes_are_items() -> None:
         ("item", "一 船名"),
         ("item", "二 入港の日時"),
     ]
+
+
+def test_rows_with_quoted_values_are_a_table() -> None:
+    rows = [f'"Mill {n}",19{n:02},"It fell, and stood again, they say."' for n in range(6)]
+    assert {kind for kind, _ in kinds("\n".join(rows))} == {"table"}
+
+
+def test_letters_that_html_writes_as_numbers() -> None:
+    text = "&#8220;The mill&#8217;s wheel turns,&#8221; he said &amp; left."
+    assert kinds(text) == [("text", "“The mill’s wheel turns,” he said & left.")]
+    page = f"<b>{text}</b>"
+    assert kinds(page) == [("text", page)]
+
+
+def test_a_numbered_clause_goes_on_in_the_next_line() -> None:
+    text = (
+        "2.1 The council repairs the weir; cf. the report\nof Mr. Ray.\n2.2 It costs 500 pounds.\n"
+    )
+    assert [told for _, told in kinds(text)] == [
+        "2.1 The council repairs the weir; cf. the report of Mr. Ray.", "2.2 It costs 500 pounds."
+    ]  # fmt: skip

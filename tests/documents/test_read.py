@@ -184,6 +184,8 @@ def test_latex_and_troff_are_refused(save: SaveFile) -> None:
     assert read_document(save("a.log", b".Th is is late. It turns.\n")).kind == "text"
     with pytest.raises(DocumentError, match=r"a\.tex is LaTeX, .* make a PDF of it"):
         read_document(save("a.tex", b"% A mill\n\\documentclass{article}\nIt turns."))
+    with pytest.raises(DocumentError, match=r"b\.tex is LaTeX"):  # a file of a longer one
+        read_document(save("b.tex", b"\\section*{The mill}\nIt turns."))
 
 
 def test_json_named_text_is_told(save: SaveFile) -> None:

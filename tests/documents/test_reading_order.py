@@ -424,3 +424,17 @@ def test_a_sidebar_of_smaller_lines_is_read_behind_its_text(tmp_path: Path) -> N
     path.write_bytes(pages_pdf([stream(drawn)]))
     found = " ".join(each.text for each in read_document(str(path)).paragraphs)
     assert found == " ".join(["Annual Report of the Mill", *text, *aside])
+
+
+@pytest.mark.parametrize("order", [by_row, by_column, from_below])
+def test_columns_of_items_of_two_lines_each(tmp_path: Path, order: Order) -> None:
+    columns, number = list[list[Word]](), 0
+    for left in (54, 310):
+        column, top = list[Word](), 740.0
+        for each in SENTENCES[:5]:
+            number += 1
+            column += set_lines(f"{number}. {each}", left, 240, top)
+            top = column[-1][1] - 16
+        columns.append(column)
+    items = [f"{n + 1}. {SENTENCES[n % 5]}" for n in range(number)]
+    assert drawn(tmp_path, order(columns)).split("\n") == items

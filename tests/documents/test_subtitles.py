@@ -251,3 +251,23 @@ def test_captions_in_xml(save: SaveFile, name: str, data: str, times: tuple[str,
     lines = list(_from_xml(data))
     assert lines[0].startswith(times[0])
     assert any(line.startswith(times[1]) for line in lines)
+
+
+def test_drawings_and_hard_spaces_of_ass_are_no_speech(save: SaveFile) -> None:
+    events = "[Script Info]\n\n[Events]\n" + "".join(
+        f"Dialogue: 0,0:00:0{n}.00,0:00:0{n}.50,Default,,0,0,0,,{told}\n"
+        for n, told in enumerate(
+            ("The mill{\\b1}\\hfell", r"{\pos(9,9)\p1}m 0 0 l 9 0 9 9{\p0}", "in 1911.")
+        )
+    )
+    (paragraph,) = read_document(save("a.ass", events.encode())).paragraphs
+    assert paragraph.text == "The mill fell in 1911."
+
+
+def test_who_speaks_once_among_named_voices(save: SaveFile) -> None:
+    said_by = ("Ann: It fell.", "Ann: It was in 1911.", "Bob: Who paid?", "Ann: The town.")
+    captions = "".join(f"\n00:0{n}.000 --> 00:0{n}.500\n{x}\n" for n, x in enumerate(said_by))
+    document = read_document(save("a.vtt", f"WEBVTT\n{captions}".encode()))
+    assert [text for _, text in said(document)] == [
+        "Ann: It fell. It was in 1911.", "Bob: Who paid?", "Ann: The town."
+    ]  # fmt: skip
