@@ -1,5 +1,5 @@
 // out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 64 rows of x and a weight that stays packed,
-// in Q4_K or Q6_K, in the order of packed_layout.py. For Hopper.
+// in Q4_K, Q6_K or FP8, in the order of packed_layout.py. For Hopper.
 //
 // A warp has GROUPS times 16 rows of the weight, and takes pieces of 256 inputs, one of SHARE parts of
 // them after the other. Blocks stay for several tiles. A warp asks for its first pieces before the kernel
@@ -7,7 +7,8 @@
 // multiplies: 8 rows of a piece are one copy. It takes codes from there as tensor cores want them: 16
 // bytes of a row are neighbouring inputs of four parts, and in which order the inputs of a part are
 // multiplied does not matter as long as x has the same. A code in the lower bits of bfloat16 128.0 is
-// 128 more than it is: Q4_K takes it off with the minimum, by the sum of x over a part.
+// 128 more than it is: Q4_K takes it off with the minimum, by the sum of x over a part. The bits of a float8
+// number are those of bfloat16 2^-120 times it; it has one scale for 128 inputs.
 //
 // Of one row of x, or a few, SHARE warps have a part each, and read x themselves. Of more rows
 // reading x takes longer than the weight. Then all warps of a block have other rows and the same piece,
@@ -27,16 +28,21 @@
 #include "hopper.cuh"
 
 constexpr int THREADS = WARPS * 32;
-constexpr int WIDTH = 256, WORDS = 5;  // of a piece: inputs, and words with scales of a row
+constexpr int WIDTH = 256;  // inputs of a piece
 constexpr int EACH = 16 / SIDES, OUTPUTS = WARPS / (TOGETHER ? 1 : SHARE) * GROUPS * EACH;  // of a group, of a tile
-constexpr u32 CODES_ROW = 128, UPPER_ROW = 64, CODES = 8 * CODES_ROW;  // bytes of a row of a piece; of 8
+constexpr u32 UPPER_ROW = 64;  // bytes of a row of a piece
 
-__device__ constexpr u32 upper_bytes(int bits) { return bits == 6 ? 8 * UPPER_ROW : 0; }
+__device__ constexpr u32 codes_row(int bits) { return bits == 8 ? 256 : 128; }
+
+__device__ constexpr u32 words_row(int bits) { return bits == 8 ? 2 : 5; }  // with scales
+
+// What lies in front of the words of 8 rows.
+__device__ constexpr u32 code_bytes(int bits) { return 8 * (codes_row(bits) + (bits == 6 ? UPPER_ROW : 0)); }
 
 // Of 8 rows of a piece, which lie together.
-__device__ constexpr u32 eight_bytes(int bits) { return CODES + upper_bytes(bits) + 8 * WORDS * 4; }
+__device__ constexpr u32 eight_bytes(int bits) { return code_bytes(bits) + 8 * words_row(bits) * 4; }
 
-constexpr u32 STAGE = GROUPS * 2 * (FIRST == 6 || SECOND == 6 ? eight_bytes(6) : eight_bytes(4));
+constexpr u32 STAGE = GROUPS * 2 * (eight_bytes(FIRST) > eight_bytes(SECOND) ? eight_bytes(FIRST) : eight_bytes(SECOND));
 
 // What a warp asks for next: 16 rows of each group, the last 8 of them `step` behind the first.
 struct Source {
@@ -90,6 +96,14 @@ __device__ __forceinline__ void multiply_first(float (&d)[4], const u32 (&a)[4],
 __device__ __forceinline__ u32 and_or(u32 a, u32 b, u32 c) {
     u32 found;
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    return found;
+}
+
+// Two float8 numbers of the four in a word: the first two, or those behind.
+__device__ __forceinline__ u32 two_floats(u32 word, bool behind) {
+    const u32 bits = behind ? and_or(word >> 4, 0x07000700, word << 4 & 0x80F080F0) : word & 0x87F087F0;
+    u32 found;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(found) : "r"(bits), "r"(0x7B807B80));  // 2^120
     return found;
 }
 
@@ -163,8 +177,8 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
     constexpr int PART = WIDTH / PARTS / SPANS, OWN = PART / 8;  // inputs; pairs of a thread
     const int row = lane / 4, place = lane % 4;
     const auto words_of = [&](int group, int half) {
-        const u32 at = (group * 2 + half) * eight_bytes(BITS) + CODES + upper_bytes(BITS);
-        return reinterpret_cast<const u32*>(base + at) + row * WORDS;
+        const u32 at = (group * 2 + half) * eight_bytes(BITS) + code_bytes(BITS);
+        return reinterpret_cast<const u32*>(base + at) + row * words_row(BITS);
     };
     float by[GROUPS][2], least[GROUPS][2];  // multiply scales and minima
 #pragma unroll
@@ -183,24 +197,31 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
         for (int i = 0; i < BATCH; i++) load_x(b[turn % 2][i], turn % TURNS * BATCH + i, of);
     };
     load_batch(0, 0);
-#pragma unroll (COUNT * GROUPS > 4 ? 1 : SPANS)
+    constexpr int UNROLLED = COUNT * GROUPS > 4 ? 1 : SPANS;
+#pragma unroll UNROLLED
     for (int span = 0; span < SPANS; span++) {
-        u32 codes[GROUPS][2][OWN], above[GROUPS][2][2], scales[GROUPS][2];
+        u32 codes[GROUPS][2][BITS == 8 ? 2 : 1][OWN], above[GROUPS][2][2], scales[GROUPS][2];
+        float found[BITS == 8 ? COUNT : BATCH][GROUPS][4];  // of all parts with a scale
 #pragma unroll
         for (int group = 0; group < GROUPS; group++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const unsigned char* const at = base + (group * 2 + half) * eight_bytes(BITS);
-                scales[group][half] = words_of(group, half)[1 + span];
-                if (BITS == 4) {
+                const unsigned char* const its = at + row * codes_row(BITS);
+                scales[group][half] = words_of(group, half)[(BITS == 8 ? 0 : 1) + span];
+                if constexpr (BITS == 8) {
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        load_words(codes[group][half][i], its + ((span * 8 + i * 4 + place) ^ row % 2 * 4) * 16);
+                } else if (BITS == 4) {
                     const u32 chunk = (span * 4 + place) ^ row % 2 * 4;
-                    load_words(codes[group][half], at + row * CODES_ROW + chunk * 16);
+                    load_words(codes[group][half][0], its + chunk * 16);
                 } else {
                     const u32 chunk = (span * 2 + place / 2) ^ row % 4 * 2;
-                    load_words(codes[group][half], at + row * CODES_ROW + chunk * 16 + place % 2 * 8);
+                    load_words(codes[group][half][0], its + chunk * 16 + place % 2 * 8);
                     const u32 other = (span / 2 * 2 + place / 2) ^ row / 2 % 2 * 2;
                     load_words(above[group][half],
-                               at + CODES + row * UPPER_ROW + other * 16 + place % 2 * 8);
+                               at + 8 * codes_row(BITS) + row * UPPER_ROW + other * 16 + place % 2 * 8);
                     above[group][half][0] >>= span % 2 * 8, above[group][half][1] >>= span % 2 * 8;
                 }
             }
@@ -214,13 +235,18 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const float times = by[group][half], less = BITS == 6 ? -32896.f : -32768.f;
-                    scale[group][half] = kept.byte_times(scales[group][half], part, times, times * less);
+                    scale[group][half] = BITS == 8 ? __uint_as_float(scales[group][half])
+                                                   : kept.byte_times(scales[group][half], part, times, times * less);
 #pragma unroll
                     for (int i = 0; i < OWN; i++) {
-                        const u32 word = codes[group][half][i];
-                        a[group][i / 2][half + i % 2 * 2] =
-                            BITS == 4 ? kept.two_codes(word, 4 * part)
-                                      : kept.two_codes(word, 4 * part, above[group][half][i % 2], part * 2);
+                        u32& to = a[group][i / 2][half + i % 2 * 2];
+                        if constexpr (BITS == 8) {
+                            to = two_floats(codes[group][half][part / 2][part % 2 * 2 + i / 2], i % 2);
+                        } else {
+                            const u32 word = codes[group][half][0][i];
+                            to = BITS == 4 ? kept.two_codes(word, 4 * part)
+                                           : kept.two_codes(word, 4 * part, above[group][half][i % 2], part * 2);
+                        }
                     }
                 }
 #pragma unroll
@@ -233,21 +259,21 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
 #pragma unroll
                     for (int i = 0; i < BATCH; i++) multiply_tile(summed[first + i], b[now][i], ones, ones);
                 }
-                float found[BATCH][GROUPS][4];
+                const int own = BITS == 8 ? first : 0;  // in `found`
 #pragma unroll
                 for (int step = 0; step < OWN / 2; step++)
 #pragma unroll
                     for (int i = 0; i < BATCH * GROUPS; i++) {
-                        float(&to)[4] = found[i / GROUPS][i % GROUPS];
+                        float(&to)[4] = found[own + i / GROUPS][i % GROUPS];
                         const u32(&its)[OWN] = b[now][i / GROUPS];
-                        if (step == 0) multiply_first(to, a[i % GROUPS][0], its[0], its[1]);
+                        if (step == 0 && (BITS != 8 || part == 0)) multiply_first(to, a[i % GROUPS][0], its[0], its[1]);
                         else multiply_tile(to, a[i % GROUPS][step], its[2 * step], its[2 * step + 1]);
                     }
 #pragma unroll
-                for (int i = 0; i < BATCH * GROUPS * 4; i++) {
+                for (int i = 0; i < BATCH * GROUPS * 4 && (BITS != 8 || part == PARTS - 1); i++) {
                     const int group = i / 4 % GROUPS, tile = first + i / 4 / GROUPS;
                     float& to = total[group][tile][i % 4];
-                    to = fmaf(scale[group][i % 4 / 2], found[i / 4 / GROUPS][group][i % 4], to);
+                    to = fmaf(scale[group][i % 4 / 2], found[own + i / 4 / GROUPS][group][i % 4], to);
                 }
             }
         }
@@ -382,7 +408,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             const u64 line = min(tile * 8 + lane / 4, nodes - 1);
-            lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 4 ? 8 : 4);
+            lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 6 ? 4 : 8);
         }
     };
     // Of a warp's own pieces [pieces, TILES, 32, 2].

@@ -1,4 +1,4 @@
-"""The product of up to 64 rows with a weight packed in Q4_K or Q6_K, for Hopper.
+"""The product of up to 64 rows with a weight packed in Q4_K, Q6_K or FP8, for Hopper.
 
 The next operation of the decoder layer is fused into the product, as in ``product.py``. A row's
 result does not depend on the other rows: the terms and the order of a sum depend only on the
@@ -37,7 +37,7 @@ from specx.ops.triton.packed_layout import BLOCK, LAYOUTS
 from specx.ops.triton.tree_attention import limits_of
 
 PACKED_SOURCE = SOURCE.with_name("packed_product.cu")
-BITS = {"Q4_K": 4, "Q6_K": 6}  # of a code, by formats
+BITS = {"Q4_K": 4, "Q6_K": 6, "FP8": 8}  # of a code, by formats
 TILES = (1, 2, 4, 8)  # of 8 rows of x, each with a kernel
 MOST_STAGES = 4
 FEW_ROWS, MANY_ROWS, WIDE, WIDEST = 2112, 12288, 16384, 24576  # of a weight
@@ -113,7 +113,8 @@ def plan(
     if rows >= WIDEST:
         return BlocksLaunch(8, share, 1, 2)
     if _is_short(rows, pieces):
-        return BlocksLaunch(2 * share, share, 2 if tiles == len(formats) == 1 else 1, 3)
+        groups = 2 if tiles == len(formats) == 1 and formats[0] != "FP8" else 1  # by its room
+        return BlocksLaunch(2 * share, share, groups, 3)
     if rows >= WIDE and tiles == 1 and len(formats) == 1 and rows % 32 == 0:
         return BlocksLaunch(2 * share, share, 1, 1)
     # One block on a multiprocessor where there are no more, with as many warps as are of use.

@@ -28,7 +28,7 @@ from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, in_eigh
 from specx.ops.triton.programmatic_launch import wait
 
 FORMATS = tuple(LAYOUTS)
-EIGHTS = ("Q4_K", "Q6_K")  # which Hopper's own kernel reads, 8 rows together
+EIGHTS = ("Q4_K", "Q6_K", "FP8")  # which Hopper's own kernel reads, 8 rows together
 WIDENED = 1 << 25  # values of a weight that are there at a time for products of many rows
 EXPERTS_WIDENED = 1 << 27  # the same of experts, whose programs end at once for others
 COLUMNS = 32  # of a program's result
@@ -724,11 +724,11 @@ def _unpack(
         low_ptr = (
             packed_ptr
             + row // 8 * (8 * STRIDE)
-            + block * (8 * (128 + 32 * FORM.high + 4 * FORM.words))
+            + block * (8 * (32 * FORM.low + 32 * FORM.high + 4 * FORM.words))
         )
         high_ptr = low_ptr + 1024 + row % 8 * 64
-        bytes_ptr = low_ptr + (1024 + 256 * FORM.high) + row % 8 * (4 * FORM.words)
-        low_ptr += row % 8 * 128
+        bytes_ptr = low_ptr + 256 * (FORM.low + FORM.high) + row % 8 * (4 * FORM.words)
+        low_ptr += row % 8 * (32 * FORM.low)
         low_move = row % 4 * 32 if FORM.high > 0 else row % 2 * 64
         high_move = row // 2 % 2 * 32
     else:
@@ -740,7 +740,16 @@ def _unpack(
         low_move = row * 0
         high_move = low_move
     if FORM.low == 8:
-        code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
+        if EIGHTS:  # as ``packed_layout`` puts them into lanes
+            lane = place // 32 % 2 * 8 + place // 8 % 4 * 16 + place // 4 % 2 * 4 + place % 2 * 2
+            lanes = low_ptr + ((part * 128 + place // 64 * 64 + lane) ^ low_move)
+            low = tl.load(lanes, mask=inside, other=0)
+            high = tl.load(lanes + 1, mask=inside, other=0)
+            front = low >> 4 | high & 0x80 | (high & 7) << 4
+            behind = low & 15 | high & 0x70 | (high & 8) << 4
+            code = tl.where(place // 2 % 2 == 0, front, behind)
+        else:
+            code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
         value = _float_8(code) if FORM.is_float else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
         code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, EIGHTS, inside)

@@ -66,7 +66,7 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
 
 
 @pytest.mark.parametrize("inputs", [256, 1536, 4096, 8960, 14_336, 28_672])
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
 def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
     for rows in (64, 28_672, 151_936):
         PlainBlocksProduct(weight(inputs, (name, rows)))
@@ -82,7 +82,7 @@ def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
     [(1536, 35, 12), (1536, 6, 6), (17_920, 6, 2), (28_672, 16, 1), (4096, 56, 8), (5376, 84, 8),
      (4096, 35, 7), (8192, 21, 7), (64, 1, 1), (12_272, 16, 8), (12_288, 8, 2)],
 )  # fmt: skip
-@pytest.mark.parametrize("formats", [["Q4_K"], ["Q6_K"], ["Q4_K", "Q6_K"]])
+@pytest.mark.parametrize("formats", [["Q4_K"], ["Q6_K"], ["FP8"], ["Q4_K", "Q6_K"]])
 def test_a_row_has_one_share_whatever_is_beside_it(
     formats: list[str], rows: int, pieces: int, share: int
 ) -> None:

@@ -89,7 +89,7 @@ def test_every_bit_is_that_of_gguf(name: str) -> None:
     assert torch.equal(own.rows(ids).cpu(), expected[ids.cpu()])
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
 def test_eight_rows_together(name: str) -> None:
     """As Hopper's own kernel has them: 16 bytes of a row, in one order or another."""
     own = in_rows_of(weight(16, 512, name)[0])
@@ -101,10 +101,25 @@ def test_eight_rows_together(name: str) -> None:
     x = rows(2, 512)
     products = [BlocksProduct(each, None) for each in (own, eights)]
     assert torch.equal(*(each.of_few(x) for each in products))
+    if name == "FP8":
+        return
     piece = eights.parts[0][0].flatten()[: 8 * own.parts[0][0].shape[1] // 2]
     line = own.parts[0][0][3, :128].view(8, 16)
     assert torch.equal(piece[3 * 128 : 4 * 128].view(8, 16)[[4, 0] if name == "Q4_K" else [6, 2]],
                        line[[0, 4]])  # fmt: skip
+
+
+def test_float8_numbers_are_two_shifts_from_bfloat16() -> None:
+    """As Hopper's own kernel reads them: a word's first pair, and the pair behind it."""
+    own = in_rows_of(weight(16, 256, "FP8")[0])
+    piece = moved(own, eights=True).parts[0][0].cpu()
+    chunks = piece.flatten()[3 * 256 : 4 * 256].view(16, 16)[torch.arange(16) ^ 4]
+    words = chunks.contiguous().view(torch.int32).long()  # [2 parts of a scale · 2, 4, 4]
+    pairs = words & 0x87F087F0, words >> 4 & 0x07000700 | words << 4 & 0x80F080F0
+    lanes = torch.stack(pairs, -1).int().view(torch.bfloat16).view(4, 4, 2, 8)
+    values = lanes.transpose(1, 2).flatten().float() * 2.0**120
+    scales = own.parts[0][0][3, 256:264].cpu().view(torch.float32).repeat_interleave(128)
+    assert torch.equal((values * scales).to(DTYPE), own.unpack()[3].cpu())
 
 
 @EACH
