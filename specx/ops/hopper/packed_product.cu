@@ -44,16 +44,32 @@ __device__ constexpr u32 eight_bytes(int bits) { return code_bytes(bits) + 8 * w
 
 constexpr u32 STAGE = GROUPS * 2 * (eight_bytes(FIRST) > eight_bytes(SECOND) ? eight_bytes(FIRST) : eight_bytes(SECOND));
 
-// What a warp asks for next: 16 rows of each group, the last 8 of them `step` behind the first.
+// The first row of the weight that a column of the result takes; of 16 rows the last 8 are so far behind.
+__device__ __forceinline__ int row_of(int column) {
+    return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
+}
+
+__device__ __forceinline__ u32 step_of(int columns) {
+    return KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
+}
+
+// The bits of codes where a column begins; `boundary` rows are in the first part of the weight.
+__device__ __forceinline__ int bits_of(int column, int boundary) {
+    return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
+}
+
+// What a warp asks for next: 16 rows of each group.
 struct Source {
     const unsigned char* eight;
     u32 size, line, behind;  // bytes: of 8 rows of a piece, of 8 rows, and from the first 8 to the last
 
-    // part: of the weight; pieces: of a row.
-    __device__ __forceinline__ void begin(const unsigned char* part, int row, u32 step, int bits, int pieces,
-                                          int piece) {
-        size = eight_bytes(bits), line = pieces * size, behind = step / 8 * line;
-        eight = part + static_cast<u64>(row / 8) * line + piece * size;
+    // first, second: the weight's parts, whose rows have `pieces` pieces.
+    __device__ __forceinline__ void begin(const unsigned char* first, const unsigned char* second, int boundary,
+                                          int column, int columns, int pieces, int piece) {
+        const bool is_first = FIRST == SECOND || row_of(column) < boundary;
+        const int row = is_first ? row_of(column) : row_of(column) - boundary;
+        size = eight_bytes(bits_of(column, boundary)), line = pieces * size, behind = step_of(columns) / 8 * line;
+        eight = (is_first ? first : second) + static_cast<u64>(row / 8) * line + piece * size;
     }
 
     __device__ __forceinline__ void ask(u32 to, u32 barrier, int lane) const {
@@ -316,10 +332,35 @@ __device__ __forceinline__ void make_barriers(u32 barriers, int lane) {
     publish_barriers();
 }
 
-// Of two columns of a result: what they are joined with, and where they go.
+// Two columns of a result: what they are joined with, and where they go.
 struct Joined {
     u32 bias[2], with, sine;
     u16* to;
+
+    __device__ __forceinline__ void find(int node, int column, int columns, u16* out, const u16* its_bias,
+                                         const u16* residual, const Heads& heads) {
+        const u64 line = static_cast<u64>(node) * columns + column;
+        if (its_bias)
+#pragma unroll
+            for (int side = 0; side < SIDES; side++)
+                bias[side] = pair_at(its_bias + row_of(column) + side * step_of(columns));
+        to = out + line;
+        if (KIND == PLAIN && residual) with = pair_at(residual + line);
+        if (KIND == ROTATED) {
+            const int inner = column % HALF_HEAD;
+            with = pair_at(heads.cos + node * heads.angle_row + inner);
+            sine = pair_at(heads.sin + node * heads.angle_row + inner);
+            to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
+        }
+    }
+
+    // sums: of both sides.
+    __device__ __forceinline__ void write(const float (&sums)[2][2], int column, const Heads& heads) const {
+        u32 low, high;
+        finish_pair(low, high, sums[0], sums[1], with, sine, column / HALF_HEAD < heads.heads + heads.kv_heads);
+        *reinterpret_cast<u32*>(to) = low;
+        if (KIND == ROTATED) *reinterpret_cast<u32*>(to + HALF_HEAD) = high;
+    }
 };
 
 #if !TOGETHER
@@ -344,28 +385,16 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     extern __shared__ __align__(16) unsigned char memory[];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, share = warp % SHARE;
     const int own_column = warp / SHARE * GROUPS * EACH, inputs = pieces * WIDTH;
-    const u32 step = KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
     float4* const partials = reinterpret_cast<float4*>(memory);  // [BUFFERS, WARPS, GROUPS, TILES, 32]
     unsigned char* const own = memory + BUFFERS * PARTIALS * 16 + warp * STAGES * STAGE;
     unsigned char* const behind = memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE;
     const u32 barriers = shared(behind) + warp * STAGES * 8;
     const Kept kept(nodes >> 31);
-    const auto row_of = [&](int column) {
-        return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
-    };
-    const auto bits_of = [&](int column) {
-        return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
-    };
 
     let_next_kernel_come();
-    int next_column = blockIdx.x * OUTPUTS + own_column, next_piece = share, next_bits = FIRST;
+    int next_column = blockIdx.x * OUTPUTS + own_column, next_piece = share;
     Source next;
-    const auto begin_tile = [&] {
-        const int row = row_of(next_column), bits = bits_of(next_column);
-        const bool is_first = FIRST == SECOND || row < boundary;
-        next_bits = bits;
-        next.begin(is_first ? first : second, is_first ? row : row - boundary, step, bits, pieces, share);
-    };
+    const auto begin_tile = [&] { next.begin(first, second, boundary, next_column, columns, pieces, share); };
     const auto ask_for = [&](int stage) {
         if (next_column < columns && next_piece < pieces) {
             next.ask(shared(own) + stage * STAGE, barriers + stage * 8, lane);
@@ -388,19 +417,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const auto joined_of = [&](int begin, int i) {
         Joined found = {};
         const int node = i / (OUTPUTS / 2), column = begin + i % (OUTPUTS / 2) * 2;
-        if (column >= columns) return found;
-        const u64 line = static_cast<u64>(node) * columns + column;
-        if (bias)
-#pragma unroll
-            for (int side = 0; side < SIDES; side++) found.bias[side] = pair_at(bias + row_of(column) + side * step);
-        found.to = out + line;
-        if (KIND == PLAIN && residual) found.with = pair_at(residual + line);
-        if (KIND == ROTATED) {
-            const int inner = column % HALF_HEAD;
-            found.with = pair_at(heads.cos + node * heads.angle_row + inner);
-            found.sine = pair_at(heads.sin + node * heads.angle_row + inner);
-            found.to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
-        }
+        if (column < columns) found.find(node, column, columns, out, bias, residual, heads);
         return found;
     };
 
@@ -442,7 +459,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         Joined joined;
         if (thread < nodes * (OUTPUTS / 2)) joined = joined_of(begin, thread);
         float total[GROUPS][TILES][4] = {};
-        const int bits = bits_of(begin + own_column), end = begin + own_column < columns ? pieces : 0;
+        const int bits = bits_of(begin + own_column, boundary), end = begin + own_column < columns ? pieces : 0;
 #pragma unroll 1
         for (int piece = share; piece < end; piece += SHARE) {
             const u16* lines[TILES];
@@ -485,11 +502,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
                 sums[side][0] = sum_of(group, row + 8 * side, node) + low_of(joined.bias[side]);
                 sums[side][1] = sum_of(group, row + 8 * side + 1, node) + high_of(joined.bias[side]);
             }
-            u32 low, high;
-            const int head = column / HALF_HEAD;
-            finish_pair(low, high, sums[0], sums[1], joined.with, joined.sine, head < heads.heads + heads.kv_heads);
-            *reinterpret_cast<u32*>(joined.to) = low;
-            if (KIND == ROTATED) *reinterpret_cast<u32*>(joined.to + HALF_HEAD) = high;
+            joined.write(sums, column, heads);
         }
         if (BUFFERS == 1) __syncthreads();
         else buffer ^= 1;
@@ -539,28 +552,18 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const int own_column = warp * GROUPS * EACH, inputs = pieces * WIDTH;
     const int rank = blockIdx.x % SPLITS, first_share = rank * OWN_SHARES;
     const int first_tile = blockIdx.x / SPLITS * OUTPUTS, tile_step = gridDim.x / SPLITS * OUTPUTS;
-    const u32 step = KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
     unsigned char* const x_memory = memory;  // [STAGES, TILES * 8, WIDTH]
     u32* const x_sums = reinterpret_cast<u32*>(memory + STAGES * X_STAGE);  // [2, TILES, 32, 2]
     unsigned char* const weights = memory + STAGES * X_STAGE + 2 * TILES * 256;
     unsigned char* const own = weights + warp * STAGES * STAGE;
     const u32 barriers = shared(weights) + WARPS * STAGES * STAGE + warp * STAGES * 8;
     const Kept kept(nodes >> 31);
-    const auto row_of = [&](int column) {
-        return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
-    };
-    const auto bits_of = [&](int column) {
-        return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
-    };
 
     let_next_kernel_come();
-    int next_begin = first_tile, next_share = 0, next_piece = first_share, next_bits = FIRST;
+    int next_begin = first_tile, next_share = 0, next_piece = first_share;
     Source next;
     const auto begin_tile = [&] {
-        const int row = row_of(next_begin + own_column), bits = bits_of(next_begin + own_column);
-        const bool is_first = FIRST == SECOND || row < boundary;
-        next_bits = bits;
-        next.begin(is_first ? first : second, is_first ? row : row - boundary, step, bits, pieces, first_share);
+        next.begin(first, second, boundary, next_begin + own_column, columns, pieces, first_share);
     };
     const auto ask_for_weights = [&](int stage) {
         if (next_begin + own_column < columns)
@@ -622,30 +625,15 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         for (int i = 0; i < 3 - SIDES; i++) {
             const int column = begin + row + 8 * i;
             if (column >= columns) return;
-            const u64 line = static_cast<u64>(node) * columns + column;
             Joined joined = {};
-            joined.to = out + line;
-            if (bias)
-#pragma unroll
-                for (int side = 0; side < SIDES; side++) joined.bias[side] = pair_at(bias + row_of(column) + side * step);
-            if (KIND == PLAIN && residual) joined.with = pair_at(residual + line);
-            if (KIND == ROTATED) {
-                const int inner = column % HALF_HEAD;
-                joined.with = pair_at(heads.cos + node * heads.angle_row + inner);
-                joined.sine = pair_at(heads.sin + node * heads.angle_row + inner);
-                joined.to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
-            }
+            joined.find(node, column, columns, out, bias, residual, heads);
             float both[2][2];
 #pragma unroll
             for (int side = 0; side < SIDES; side++) {
                 both[side][0] = pairs[side + i][0] + low_of(joined.bias[side]);
                 both[side][1] = pairs[side + i][1] + high_of(joined.bias[side]);
             }
-            u32 low, high;
-            const int head = column / HALF_HEAD;
-            finish_pair(low, high, both[0], both[1], joined.with, joined.sine, head < heads.heads + heads.kv_heads);
-            *reinterpret_cast<u32*>(joined.to) = low;
-            if (KIND == ROTATED) *reinterpret_cast<u32*>(joined.to + HALF_HEAD) = high;
+            joined.write(both, column, heads);
         }
     };
 
@@ -678,7 +666,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     u32 parity = 0;
     for (int begin = first_tile; begin < columns; begin += tile_step) {
         float total[GROUPS][TILES][4] = {}, sum[GROUPS][TILES][4] = {};  // of a share; of those before
-        const int bits = bits_of(begin + own_column);
+        const int bits = bits_of(begin + own_column, boundary);
         const bool is_there = begin + own_column < columns;
         int share = 0, piece = first_share;
 #pragma unroll 1
