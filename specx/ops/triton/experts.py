@@ -11,7 +11,6 @@ bit.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -222,34 +221,25 @@ def product(
     stages = 4 if pairs.few else 3
     if shares is not None:  # few inputs to a sum: fewer, larger programs
         width, stages = 64, 3
+    form = words = None
     if isinstance(maps.weight, TritonWeight):
         assert shared is None
         assert not maps.weight.eights
-        ((packed, form),), inputs = maps.weight.parts, maps.weight.columns
-        outputs, layout = len(packed) // experts, LAYOUTS[form.name]
+        ((weight, form),), inputs = maps.weight.parts, maps.weight.columns
+        packed, outputs, words = weight, len(weight) // experts, weight.view(torch.int32)
     else:
         weight = maps.tensor
         outputs, inputs = weight.shape[1:]
         assert weight.is_contiguous()
+    is_widened, warps, read = form is not None and not pairs.few, 4 if pairs.few else 8, None
+    if form is not None and pairs.few:
+        read = told(LAYOUTS[form.name], by_words=x.is_cuda and x.dtype == torch.bfloat16)
+        width, warps = COLUMNS, 2 if pairs.block <= 32 else 4
     columns = outputs // 2 if gate else outputs
     assert x.shape == (pairs.count // pairs.each if gate else pairs.count, inputs)
     assert x.is_contiguous()
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
-    options: dict[str, Any] = dict(
-        GATE=gate, GATED=bool(gate), BIASED=bias is not None, EACH=pairs.each,
-        PAIRS=next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
-        BLOCK_EACH=next_power_of_2(pairs.each), BLOCK_M=pairs.block,
-        num_stages=stages, **programmatic_launch.options(x.device),
-    )  # fmt: skip
-    if isinstance(maps.weight, TritonWeight) and pairs.few:
-        _packed_experts_product[(cdiv(columns, COLUMNS), pairs.programs)](
-            x, packed, packed.view(torch.int32), bias, out, *pairs.places[:2], columns,
-            pairs.programs, alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
-            FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
-            num_warps=2 if pairs.block <= 32 else 4, **options,
-        )  # fmt: skip
-        return out
     total = counters = None
     if shares is not None:
         assert pairs.few
@@ -258,23 +248,23 @@ def product(
         total = x.new_empty((pairs.count // pairs.each, columns))
         counters = few_rows.counters_of(x.device)
     # Packed experts of many rows are widened some at a time.
-    step = (
-        max(1, EXPERTS_WIDENED // (outputs * inputs))
-        if isinstance(maps.weight, TritonWeight)
-        else experts
-    )
+    step = max(1, EXPERTS_WIDENED // (outputs * inputs)) if is_widened else experts
     for first in range(0, experts, step):
         held = min(step, experts - first)
-        if isinstance(maps.weight, TritonWeight):
+        if is_widened:
             rows = packed[first * outputs : (first + held) * outputs]
             weight = widened(rows, form, inputs, x.dtype)
         _experts_product[(cdiv(columns, width), pairs.programs)](
-            x, weight, shared, bias, out, *pairs.places, shares, residual, total, counters,
-            columns, pairs.programs, experts, first, held, alpha, limit, FEW=pairs.few,
+            x, weight, words, shared, bias, out, *pairs.places, shares, residual, total, counters,
+            columns, pairs.programs, experts, first, held, alpha, limit,
+            GATE=gate, GATED=bool(gate), BIASED=bias is not None, SHARED=shared is not None,
+            SOME=held < experts, MASKED=pairs.few or inputs % depth > 0,
             COMBINED=total is not None, JOINED=shared is not None, ADD=residual is not None,
-            SHARED=shared is not None, SOME=held < experts,
-            MASKED=pairs.few or inputs % depth > 0, BLOCK_N=width, BLOCK_K=depth,
-            num_warps=4 if pairs.few else 8, **options,
+            FEW=pairs.few, EACH=pairs.each, K=inputs, STRIDE=weight.shape[-1], FORM=read,
+            PAIRS=next_power_of_2(pairs.count) if pairs.few else 1,
+            BLOCK_EACH=next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,
+            BLOCK_K=depth, STAGES=stages, num_stages=stages, num_warps=warps,
+            **programmatic_launch.options(x.device),
         )  # fmt: skip
     return out if total is None else total
 
@@ -540,7 +530,8 @@ def _of(values: tl.tensor, which: tl.tensor, ids: tl.tensor) -> tl.tensor:
 @kernel(do_not_specialize=["programs", "first", "held"])
 def _experts_product(
     x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
-    weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
+    weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED; packed, STRIDE bytes for K
+    words_ptr: tl.tensor,  # the same as int32, where packed
     shared_ptr: tl.tensor,  # [N, K], or [2 N, K] where GATED: of expert E, where SHARED
     bias_ptr: tl.tensor,  # [E, N] or [E, 2 N], where BIASED
     out_ptr: tl.tensor,  # [T · n, N]
@@ -571,10 +562,13 @@ def _experts_product(
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
     K: tl.constexpr,
+    STRIDE: tl.constexpr,
+    FORM: tl.constexpr,  # of a packed weight, for few rows; or None
     BLOCK_EACH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Compute some outputs of pairs with the same expert."""
@@ -599,6 +593,7 @@ def _experts_product(
             return
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     HALVES: tl.constexpr = 2 if GATED else 1
+    packed_ptr = weight_ptr
     weight_ptr += (expert - first) * columns.to(tl.int64) * (HALVES * K)
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
@@ -619,10 +614,30 @@ def _experts_product(
             )  # fmt: skip
             return
     if has_any:
-        _multiply_pairs(
-            x_ptr, w_block, up_block, bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
-            alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, BLOCK_M, BLOCK_N, BLOCK_K,
-        )  # fmt: skip
+        if FORM is None:
+            _multiply_pairs(
+                x_ptr, w_block, up_block, bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
+                alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, BLOCK_M, BLOCK_N, BLOCK_K,
+            )  # fmt: skip
+        else:
+            row = pair // EACH if GATED else pair
+            x_row, is_row = x_ptr + row[None, :] * K, is_pair[None, :]
+            known = expert * columns * HALVES + tl.minimum(column, columns - 1)
+            total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
+            ups = total
+            for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
+                total = add_block(
+                    total, packed_ptr, words_ptr, known, x_row, is_row, block, K, STRIDE, FORM
+                )
+                if GATED:
+                    ups = add_block(
+                        ups, packed_ptr, words_ptr, known + columns, x_row, is_row, block, K,
+                        STRIDE, FORM,
+                    )  # fmt: skip
+            _store_pairs(
+                tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair,
+                is_pair, alpha, limit, GATE, GATED, BIASED,
+            )  # fmt: skip
     if COMBINED:
         tl.debug_barrier()  # all threads have written when one counts
         if tl.atomic_add(counters_ptr + tl.program_id(0), 1) < programs - 1:
@@ -715,63 +730,6 @@ def _multiply_pairs(
     _store_pairs(
         total, ups, bias_ptr, out_ptr, expert, columns, column, pair, is_pair, alpha, limit,
         GATE, GATED, BIASED,
-    )  # fmt: skip
-
-
-@kernel(do_not_specialize=["programs"])
-def _packed_experts_product(
-    x_ptr: tl.tensor,  # as in ``_experts_product``, as all that is not said here
-    packed_ptr: tl.tensor,  # uint8 [E · N, STRIDE], or [E · 2 N, STRIDE] where GATED
-    words_ptr: tl.tensor,  # the same, as int32
-    bias_ptr: tl.tensor,
-    out_ptr: tl.tensor,
-    order_ptr: tl.tensor,
-    expert_ptr: tl.tensor,
-    columns: tl.tensor,
-    programs: tl.tensor,
-    alpha: tl.tensor,
-    limit: tl.tensor,
-    GATE: tl.constexpr,
-    GATED: tl.constexpr,
-    BIASED: tl.constexpr,
-    EACH: tl.constexpr,
-    PAIRS: tl.constexpr,
-    K: tl.constexpr,
-    STRIDE: tl.constexpr,
-    FORM: tl.constexpr,
-    BLOCK_EACH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
-) -> None:
-    """Compute some outputs of pairs with the same expert, whose weights stay packed."""
-    wait(EARLY)
-    program = tl.program_id(1)
-    expert = tl.load(expert_ptr + program)
-    line = tl.arange(0, BLOCK_M)
-    is_pair, pair = _own_pairs(expert, line, order_ptr, program, programs, EACH, PAIRS, BLOCK_EACH)
-    if tl.max(is_pair.to(tl.int32), 0) == 0:
-        return
-    row = pair // EACH if GATED else pair
-    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    # Columns that are not there repeat the last one.
-    known = expert * columns * (2 if GATED else 1) + tl.minimum(column, columns - 1)
-    x_row = x_ptr + row[None, :] * K
-    total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
-    ups = total
-    for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
-        total = add_block(
-            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE, FORM,
-        )  # fmt: skip
-        if GATED:
-            ups = add_block(
-                ups, packed_ptr, words_ptr, known + columns, x_row, is_pair[None, :], block, K,
-                STRIDE, FORM,
-            )  # fmt: skip
-    _store_pairs(
-        tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
-        alpha, limit, GATE, GATED, BIASED,
     )  # fmt: skip
 
 
