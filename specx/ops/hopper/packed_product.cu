@@ -21,8 +21,7 @@
 // A row of x is a column to tensor cores, and nothing depends on how many there are.
 //
 // Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, TOGETHER, SPLITS, STAGES
-// of a warp's pieces, KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a
-// multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight, HALF (0), and as for
+// of a warp's pieces, RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight, HALF (0), and as for
 // product.cu KIND, HEAD and ACTIVATION.
 
 #include "hopper.cuh"
@@ -184,10 +183,10 @@ __device__ __forceinline__ void split_sums(u32 (&sums)[COUNT][2], const float (&
 }
 
 // Add a piece of a warp's groups, multiplied, to `total`. load_x(to, tile, of): inputs of part `of` of a
-// thread, of rows of x; kept_sums: of the piece.
-template <int BITS, bool KEPT, int COUNT, class Load>
+// thread, of rows of x; x_sums: sums of the piece, where TOGETHER.
+template <int BITS, int COUNT, class Load>
 __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4], const unsigned char* base,
-                                               const Load& load_x, const u32* kept_sums, const Kept& kept,
+                                               const Load& load_x, const u32* x_sums, const Kept& kept,
                                                int lane) {
     constexpr int PARTS = 4, SPANS = BITS == 6 ? 4 : 2;  // that lie together; of them in a piece
     constexpr int PART = WIDTH / PARTS / SPANS, OWN = PART / 8;  // inputs; pairs of a thread
@@ -270,7 +269,7 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
                 const int all = part * TURNS + turn, now = all % 2, first = turn * BATCH;
                 if (all + 1 < PARTS * TURNS) load_batch(all + 1, span * PARTS + (all + 1) / TURNS);
                 else if (span + 1 < SPANS) load_batch(all + 1, (span + 1) * PARTS);
-                if constexpr (BITS == 4 && !KEPT) {
+                if constexpr (BITS == 4 && !TOGETHER) {
                     const u32 ones = lane / 4 == of ? 0x3F803F80 : 0;
 #pragma unroll
                     for (int i = 0; i < BATCH; i++) multiply_tile(summed[first + i], b[now][i], ones, ones);
@@ -296,9 +295,9 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
     }
     if constexpr (BITS == 4) {
         u32 sums[COUNT][2];
-        if (!KEPT) split_sums(sums, summed);
+        if (!TOGETHER) split_sums(sums, summed);
 #pragma unroll
-        for (int tile = 0; KEPT && tile < COUNT; tile++) load_words(sums[tile], kept_sums + (tile * 32 + lane) * 2);
+        for (int tile = 0; TOGETHER && tile < COUNT; tile++) load_words(sums[tile], x_sums + (tile * 32 + lane) * 2);
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             u32 a[2][4];  // scales and minima
@@ -387,8 +386,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const int own_column = warp / SHARE * GROUPS * EACH, inputs = pieces * WIDTH;
     float4* const partials = reinterpret_cast<float4*>(memory);  // [BUFFERS, WARPS, GROUPS, TILES, 32]
     unsigned char* const own = memory + BUFFERS * PARTIALS * 16 + warp * STAGES * STAGE;
-    unsigned char* const behind = memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE;
-    const u32 barriers = shared(behind) + warp * STAGES * 8;
+    const u32 barriers = shared(memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE) + warp * STAGES * 8;
     const Kept kept(nodes >> 31);
 
     let_next_kernel_come();
@@ -428,30 +426,6 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
             lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 6 ? 4 : 8);
         }
     };
-    // Of a warp's own pieces [pieces, TILES, 32, 2].
-    u32* const kept_sums = reinterpret_cast<u32*>(behind + (WARPS * STAGES * 8 + 15) / 16 * 16) +
-                           warp * ((pieces + SHARE - 1) / SHARE) * (TILES * 64);
-#pragma unroll 1
-    for (int piece = share; KEEP && piece < pieces; piece += SHARE) {
-        const u16* lines[TILES];
-        lines_of(lines, piece, 4);
-        float summed[TILES][4] = {};
-#pragma unroll
-        for (int of = 0; of < 8; of++) {
-            u32 b[TILES][4], sums[TILES][2];
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) load_words(b[tile], lines[tile] + of * 32);
-            sum_up(summed, b, of, lane);
-            if (of < 7) continue;
-            split_sums(sums, summed);
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                u32* const to = kept_sums + (piece / SHARE * TILES + tile) * 64 + lane * 2;
-                to[0] = sums[tile][0], to[1] = sums[tile][1];
-            }
-        }
-    }
-
     int stage = 0, buffer = 0;
     u32 parity = 0;
     for (int begin = blockIdx.x * OUTPUTS; begin < columns; begin += gridDim.x * OUTPUTS) {
@@ -464,12 +438,11 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         for (int piece = share; piece < end; piece += SHARE) {
             const u16* lines[TILES];
             lines_of(lines, piece, bits);
-            const u32* const its_sums = kept_sums + piece / SHARE * (TILES * 64);
             wait(barriers + stage * 8, parity);
             const unsigned char* const base = own + stage * STAGE;
             const FromRows load_x{lines};
-            if (bits == FIRST) multiply_piece<FIRST, KEEP>(total, base, load_x, its_sums, kept, lane);
-            else multiply_piece<SECOND, KEEP>(total, base, load_x, its_sums, kept, lane);
+            if (bits == FIRST) multiply_piece<FIRST>(total, base, load_x, nullptr, kept, lane);
+            else multiply_piece<SECOND>(total, base, load_x, nullptr, kept, lane);
             __syncwarp();
             ask_for(stage);
             if (++stage == STAGES) stage = 0, parity ^= 1;
@@ -688,8 +661,8 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
                 const unsigned char* const line = x_at(stage, 0);
                 const u32* const its_sums = x_sums + turn * (TILES * 64);
                 const FromMemory load_x{line, swizzle, lane % 4};
-                if (bits == FIRST) multiply_piece<FIRST, true>(total, base, load_x, its_sums, kept, lane);
-                else multiply_piece<SECOND, true>(total, base, load_x, its_sums, kept, lane);
+                if (bits == FIRST) multiply_piece<FIRST>(total, base, load_x, its_sums, kept, lane);
+                else multiply_piece<SECOND>(total, base, load_x, its_sums, kept, lane);
             }
             turn ^= 1;
             if (++stage == STAGES) stage = 0, parity ^= 1;

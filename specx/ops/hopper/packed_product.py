@@ -43,7 +43,6 @@ MOST_STAGES = 4
 FEW_ROWS, MANY_ROWS, WIDE, WIDEST = 2112, 12288, 16384, 24576  # of a weight
 MANY = 6144 * 16  # pieces of a weight
 X_BYTES = 8 * 2 * BLOCK  # of a tile, in a piece
-MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,18 @@ class BlocksLaunch:
     together: bool = False
     splits: int = 1
 
-    def stages(self, tiles: int, formats: Sequence[str], kept: int = 0) -> tuple[int, int]:
+    def stages(self, tiles: int, formats: Sequence[str]) -> tuple[int, int]:
         """Return the number of pieces in flight, and the bytes of a block's shared memory.
 
-        ``tiles``: the number of tiles of x; ``kept``: bytes in which sums of x are kept.
+        ``tiles``: the number of tiles of x.
         """
         stage = self.warps * (self.groups * max(map(_piece_bytes, formats)) + 8)  # with barriers
         sums = self.warps * self.groups * tiles * 512 * (2 if tiles <= 2 else 1)  # of all warps
         if self.together:
             stage, sums = stage + tiles * X_BYTES, 2 * tiles * 256
-        room = (SHARED + 1024) // self.resident - 1024 - sums - kept - 8
+        room = (SHARED + 1024) // self.resident - 1024 - sums - 8
         stages = min(MOST_STAGES, room // stage)
-        return stages, sums + kept + 8 + stages * stage
+        return stages, sums + 8 + stages * stage
 
 
 def _piece_bytes(name: str) -> int:
@@ -197,15 +196,11 @@ class _BlocksWeight(WeightProduct):
             if not launch.together:
                 outputs //= launch.share
             blocks = -(-self.columns // outputs)
-            own = -(-self._pieces // launch.share)
             most = launch.resident * multiprocessors // launch.splits
-            keeps = blocks >= 2 * most and own <= MOST_KEPT and formats == ["Q4_K"]
-            keeps = keeps and not launch.together
-            kept = keeps * launch.warps * own * tiles * 256
-            stages, shared = launch.stages(tiles, formats, kept)
+            stages, shared = launch.stages(tiles, formats)
             assert stages > 0
             told = {**constants, **{name.upper(): int(n) for name, n in asdict(launch).items()}}
-            told |= {"TILES": tiles, "STAGES": stages, "KEEP": keeps}
+            told |= {"TILES": tiles, "STAGES": stages}
             kernel = kernel_of(PACKED_SOURCE, "product", shared, weight.device, **told)
             if kernel is None:
                 raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {weight.device}")
