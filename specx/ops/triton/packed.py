@@ -22,7 +22,7 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.hopper.driver import is_hopper
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.triton import programmatic_launch
-from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES
+from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES, FewRowsLaunch, counters_of
 from specx.ops.triton.kernel import kernel
 from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, in_eights, laid_out
 from specx.ops.triton.programmatic_launch import wait
@@ -124,21 +124,7 @@ def _launch_unpack(
 # ---------------------------------------------------------------- products
 
 
-@dataclass(frozen=True)
-class PackedLaunch:
-    """The division of a product among the device's programs.
-
-    ``columns``: the columns of a program's result; ``splits``: the programs that share a sum, each
-    with whole blocks; ``stages``: the stages of the software pipeline, one block each.
-    """
-
-    columns: int
-    splits: int
-    stages: int
-    warps: int
-
-
-def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
+def plan(columns: int, inputs: int, block: int) -> FewRowsLaunch:
     """Plan the launch for a weight [columns, inputs] and a tile of ``block`` rows of x.
 
     All launches have 32 columns, so that tensor cores add the products of a row in the same groups.
@@ -148,7 +134,7 @@ def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
     # Rows of x play no part: a row's sums would be shared otherwise.
     while columns // COLUMNS * splits < 512 and blocks % (2 * splits) == 0 and splits < 8:
         splits *= 2
-    return PackedLaunch(COLUMNS, splits, 3 if block > 32 else 4, 4 if block > 32 else 2)
+    return FewRowsLaunch(COLUMNS, splits, BLOCK, 3 if block > 32 else 4, 4 if block > 32 else 2)
 
 
 class BlocksProduct:
@@ -157,7 +143,7 @@ class BlocksProduct:
     def __init__(self, weight: TritonWeight, bias: Tensor | None) -> None:
         self.weight, self._bias = weight, bias
         self._rows: TritonWeight | None = None
-        _counters(weight.device)  # made while a graph is recorded, they would be zeros too late
+        counters_of(weight.device)  # made while a graph is recorded, they would be zeros too late
 
     def of_few(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Multiply x [T, K], T <= 64, add bias and residual [T, N] -> [T, N].
@@ -209,12 +195,6 @@ def _room(device: torch.device, dtype: torch.dtype, values: int) -> Tensor:
     return torch.empty(values, dtype=dtype, device=device)
 
 
-@cache
-def _counters(device: torch.device) -> Tensor:
-    """Return int32 zeros, used as in ``few_rows.py``."""
-    return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
-
-
 def packed_product(
     x: Tensor,
     packed: Tensor,
@@ -222,7 +202,7 @@ def packed_product(
     out: Tensor,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
-    launch: PackedLaunch | None = None,
+    launch: FewRowsLaunch | None = None,
 ) -> None:
     """Write x [T, K] · weightᵀ + bias + residual to out [T, N], T <= 64.
 
@@ -243,7 +223,7 @@ def packed_product(
     parts = counters = out
     if launch.splits > 1:
         assert tiles <= MOST_TILES
-        counters = _counters(x.device)
+        counters = counters_of(x.device)
         size = tiles * launch.splits * block * launch.columns
         parts = torch.empty(size, dtype=torch.float32, device=x.device)
     _product[(tiles, launch.splits)](

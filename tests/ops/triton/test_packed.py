@@ -17,10 +17,10 @@ from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec
 from specx.ops.triton import experts as triton_experts
 from specx.ops.triton.backend import TritonOps
+from specx.ops.triton.few_rows import FewRowsLaunch
 from specx.ops.triton.packed import (
     FORMATS,
     BlocksProduct,
-    PackedLaunch,
     in_rows_of,
     lay_out,
     moved,
@@ -135,7 +135,7 @@ def test_a_product_is_that_with_unpacked_weights(name: str, splits: int) -> None
     (part, form) = lay_out(packed).parts[0]
     x, bias, residual = rows(3, 512), rows(1, 40)[0], rows(3, 40)
     out = x.new_full((3, 40), float("nan"))
-    launch = PackedLaunch(32, splits, 2, 2)
+    launch = FewRowsLaunch(32, splits, 256, 2, 2)
     packed_product(x, part, form, out, bias, residual, launch)
     expected = x.cpu().double() @ whole.double().t() + bias.cpu() + residual.cpu()
     assert error(out.cpu(), expected) < TOLERANCE
