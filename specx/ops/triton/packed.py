@@ -721,12 +721,12 @@ def _unpack(
         high_move = low_move
     if FORM.low == 8:
         if EIGHTS:  # as ``packed_layout`` puts them into lanes
-            lane = place // 32 % 2 * 8 + place // 8 % 4 * 16 + place // 4 % 2 * 4 + place % 2 * 2
-            lanes = low_ptr + ((part * 128 + place // 64 * 64 + lane) ^ low_move)
-            low = tl.load(lanes, mask=inside, other=0)
-            high = tl.load(lanes + 1, mask=inside, other=0)
-            front = low >> 4 | high & 0x80 | (high & 7) << 4
-            behind = low & 15 | high & 0x70 | (high & 8) << 4
+            lane = place // 32 % 2 * 4 + place // 8 % 4 * 8 + place // 4 % 2 * 2 + place % 2
+            lane = (part * 64 + place // 64 * 32 + lane) ^ (low_move // 2)
+            lanes = low_ptr.to(tl.pointer_type(tl.int16)) + lane
+            both = tl.load(lanes, mask=inside, other=0).to(tl.int32)
+            front = both >> 8 & 0x80 | both >> 4 & 0x7F
+            behind = both >> 4 & 0x80 | both >> 8 & 0x70 | both & 15
             code = tl.where(place // 2 % 2 == 0, front, behind)
         else:
             code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
