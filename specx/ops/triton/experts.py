@@ -232,7 +232,7 @@ def product(
         weight = maps.tensor
         outputs, inputs = weight.shape[1:]
         assert weight.is_contiguous()
-    is_widened, warps, read = form is not None and not pairs.few, 4 if pairs.few else 8, None
+    unpacked, warps, read = None if pairs.few else form, 4 if pairs.few else 8, None
     if form is not None and pairs.few:
         read = told(LAYOUTS[form.name], by_words=x.is_cuda and x.dtype == torch.bfloat16)
         width, warps = COLUMNS, 2
@@ -251,12 +251,12 @@ def product(
         total = x.new_empty((pairs.count // pairs.each, columns))
         counters = few_rows.counters_of(x.device)
     # Packed experts of many rows are widened some at a time.
-    step = max(1, EXPERTS_WIDENED // (outputs * inputs)) if is_widened else experts
+    step = max(1, EXPERTS_WIDENED // (outputs * inputs)) if unpacked else experts
     for first in range(0, experts, step):
         held = min(step, experts - first)
-        if is_widened:
+        if unpacked is not None:
             rows = packed[first * outputs : (first + held) * outputs]
-            weight = widened(rows, form, inputs, x.dtype)
+            weight = widened(rows, unpacked, inputs, x.dtype)
         _experts_product[(cdiv(columns, width), all_experts if by_expert else pairs.programs)](
             x, weight, words, shared, bias, out, *pairs.places, shares, residual, total, counters,
             columns, pairs.programs, experts, first, held, alpha, limit,
