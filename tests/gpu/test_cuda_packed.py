@@ -31,7 +31,9 @@ def packed(inputs: int, *parts: tuple[str, int]) -> tuple[TritonWeight, Tensor]:
     return lay_out(joined), whole
 
 
-@pytest.mark.parametrize("parts", [("Q4_K",), ("Q6_K",), ("Q4_K", "Q6_K"), ("Q6_K", "Q4_K")])
+@pytest.mark.parametrize(
+    "parts", [("Q4_K",), ("Q6_K",), ("FP8",), ("Q4_K", "Q6_K"), ("Q6_K", "Q4_K")]
+)
 @pytest.mark.parametrize("inputs", [256, 1536, 2560, 8960, 14_336])
 def test_a_product_with_bias_and_residual(inputs: int, parts: tuple[str, ...]) -> None:
     own, whole = packed(inputs, *((name, 96 * (i + 1)) for i, name in enumerate(parts)))
@@ -46,7 +48,7 @@ def test_a_product_with_bias_and_residual(inputs: int, parts: tuple[str, ...]) -
         assert error(ours, (exact + bias.double() + residual.double())[:rows]) < LIMIT
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
 @pytest.mark.parametrize(("rows", "inputs"), [(96, 512), (12_288, 512), (16_384, 2304)])  # by plan
 def test_a_gated_product(rows: int, inputs: int, name: str) -> None:
     own, whole = packed(inputs, (name, rows))
@@ -77,7 +79,7 @@ def test_a_product_of_heads(heads: int, kv_heads: int, dim: int) -> None:
         assert torch.equal(*caches)
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
 @pytest.mark.parametrize("inputs", [1536, 8960])
 def test_a_row_is_the_same_beside_others(inputs: int, name: str) -> None:
     own, _ = packed(inputs, (name, 256))

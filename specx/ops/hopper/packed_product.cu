@@ -1,5 +1,5 @@
 // out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 64 rows of x and a weight that stays packed,
-// in Q4_K or Q6_K, in the order of packed_layout.py. For Hopper.
+// in Q4_K, Q6_K or FP8, in the order of packed_layout.py. For Hopper.
 //
 // A warp has GROUPS times 16 rows of the weight, and takes pieces of 256 inputs, one of SHARE parts of
 // them after the other. Blocks stay for several tiles. A warp asks for its first pieces before the kernel
@@ -7,7 +7,8 @@
 // multiplies: 8 rows of a piece are one copy. It takes codes from there as tensor cores want them: 16
 // bytes of a row are neighbouring inputs of four parts, and in which order the inputs of a part are
 // multiplied does not matter as long as x has the same. A code in the lower bits of bfloat16 128.0 is
-// 128 more than it is: Q4_K takes it off with the minimum, by the sum of x over a part.
+// 128 more than it is: Q4_K takes it off with the minimum, by the sum of x over a part. The bits of a float8
+// number are those of bfloat16 2^-120 times it; it has one scale for 128 inputs.
 //
 // Of one row of x, or a few, SHARE warps have a part each, and read x themselves. Of more rows
 // reading x takes longer than the weight. Then all warps of a block have other rows and the same piece,
@@ -20,34 +21,54 @@
 // A row of x is a column to tensor cores, and nothing depends on how many there are.
 //
 // Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, TOGETHER, SPLITS, STAGES
-// of a warp's pieces, KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a
-// multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight, HALF (0), and as for
+// of a warp's pieces, RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight, HALF (0), and as for
 // product.cu KIND, HEAD and ACTIVATION.
 
 #include "hopper.cuh"
 
 constexpr int THREADS = WARPS * 32;
-constexpr int WIDTH = 256, WORDS = 5;  // of a piece: inputs, and words with scales of a row
+constexpr int WIDTH = 256;  // inputs of a piece
 constexpr int EACH = 16 / SIDES, OUTPUTS = WARPS / (TOGETHER ? 1 : SHARE) * GROUPS * EACH;  // of a group, of a tile
-constexpr u32 CODES_ROW = 128, UPPER_ROW = 64, CODES = 8 * CODES_ROW;  // bytes of a row of a piece; of 8
+constexpr u32 UPPER_ROW = 64;  // bytes of a row of a piece
 
-__device__ constexpr u32 upper_bytes(int bits) { return bits == 6 ? 8 * UPPER_ROW : 0; }
+__device__ constexpr u32 codes_row(int bits) { return bits == 8 ? 256 : 128; }
+
+__device__ constexpr u32 words_row(int bits) { return bits == 8 ? 2 : 5; }  // with scales
+
+// What lies in front of the words of 8 rows.
+__device__ constexpr u32 code_bytes(int bits) { return 8 * (codes_row(bits) + (bits == 6 ? UPPER_ROW : 0)); }
 
 // Of 8 rows of a piece, which lie together.
-__device__ constexpr u32 eight_bytes(int bits) { return CODES + upper_bytes(bits) + 8 * WORDS * 4; }
+__device__ constexpr u32 eight_bytes(int bits) { return code_bytes(bits) + 8 * words_row(bits) * 4; }
 
-constexpr u32 STAGE = GROUPS * 2 * (FIRST == 6 || SECOND == 6 ? eight_bytes(6) : eight_bytes(4));
+constexpr u32 STAGE = GROUPS * 2 * (eight_bytes(FIRST) > eight_bytes(SECOND) ? eight_bytes(FIRST) : eight_bytes(SECOND));
 
-// What a warp asks for next: 16 rows of each group, the last 8 of them `step` behind the first.
+// The first row of the weight that a column of the result takes; of 16 rows the last 8 are so far behind.
+__device__ __forceinline__ int row_of(int column) {
+    return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
+}
+
+__device__ __forceinline__ u32 step_of(int columns) {
+    return KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
+}
+
+// The bits of codes where a column begins; `boundary` rows are in the first part of the weight.
+__device__ __forceinline__ int bits_of(int column, int boundary) {
+    return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
+}
+
+// What a warp asks for next: 16 rows of each group.
 struct Source {
     const unsigned char* eight;
     u32 size, line, behind;  // bytes: of 8 rows of a piece, of 8 rows, and from the first 8 to the last
 
-    // part: of the weight; pieces: of a row.
-    __device__ __forceinline__ void begin(const unsigned char* part, int row, u32 step, int bits, int pieces,
-                                          int piece) {
-        size = eight_bytes(bits), line = pieces * size, behind = step / 8 * line;
-        eight = part + static_cast<u64>(row / 8) * line + piece * size;
+    // first, second: the weight's parts, whose rows have `pieces` pieces.
+    __device__ __forceinline__ void begin(const unsigned char* first, const unsigned char* second, int boundary,
+                                          int column, int columns, int pieces, int piece) {
+        const bool is_first = FIRST == SECOND || row_of(column) < boundary;
+        const int row = is_first ? row_of(column) : row_of(column) - boundary;
+        size = eight_bytes(bits_of(column, boundary)), line = pieces * size, behind = step_of(columns) / 8 * line;
+        eight = (is_first ? first : second) + static_cast<u64>(row / 8) * line + piece * size;
     }
 
     __device__ __forceinline__ void ask(u32 to, u32 barrier, int lane) const {
@@ -90,6 +111,14 @@ __device__ __forceinline__ void multiply_first(float (&d)[4], const u32 (&a)[4],
 __device__ __forceinline__ u32 and_or(u32 a, u32 b, u32 c) {
     u32 found;
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    return found;
+}
+
+// Two float8 numbers of the four in a word: the first two, or those behind.
+__device__ __forceinline__ u32 two_floats(u32 word, bool behind) {
+    const u32 bits = behind ? and_or(word >> 4, 0x07000700, word << 4 & 0x80F080F0) : word & 0x87F087F0;
+    u32 found;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(found) : "r"(bits), "r"(0x7B807B80));  // 2^120
     return found;
 }
 
@@ -154,17 +183,17 @@ __device__ __forceinline__ void split_sums(u32 (&sums)[COUNT][2], const float (&
 }
 
 // Add a piece of a warp's groups, multiplied, to `total`. load_x(to, tile, of): inputs of part `of` of a
-// thread, of rows of x; kept_sums: of the piece.
-template <int BITS, bool KEPT, int COUNT, class Load>
+// thread, of rows of x; x_sums: sums of the piece, where TOGETHER.
+template <int BITS, int COUNT, class Load>
 __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4], const unsigned char* base,
-                                               const Load& load_x, const u32* kept_sums, const Kept& kept,
+                                               const Load& load_x, const u32* x_sums, const Kept& kept,
                                                int lane) {
     constexpr int PARTS = 4, SPANS = BITS == 6 ? 4 : 2;  // that lie together; of them in a piece
     constexpr int PART = WIDTH / PARTS / SPANS, OWN = PART / 8;  // inputs; pairs of a thread
     const int row = lane / 4, place = lane % 4;
     const auto words_of = [&](int group, int half) {
-        const u32 at = (group * 2 + half) * eight_bytes(BITS) + CODES + upper_bytes(BITS);
-        return reinterpret_cast<const u32*>(base + at) + row * WORDS;
+        const u32 at = (group * 2 + half) * eight_bytes(BITS) + code_bytes(BITS);
+        return reinterpret_cast<const u32*>(base + at) + row * words_row(BITS);
     };
     float by[GROUPS][2], least[GROUPS][2];  // multiply scales and minima
 #pragma unroll
@@ -183,24 +212,31 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
         for (int i = 0; i < BATCH; i++) load_x(b[turn % 2][i], turn % TURNS * BATCH + i, of);
     };
     load_batch(0, 0);
-#pragma unroll (COUNT * GROUPS > 4 ? 1 : SPANS)
+    constexpr int UNROLLED = COUNT * GROUPS > 4 ? 1 : SPANS;
+#pragma unroll UNROLLED
     for (int span = 0; span < SPANS; span++) {
-        u32 codes[GROUPS][2][OWN], above[GROUPS][2][2], scales[GROUPS][2];
+        u32 codes[GROUPS][2][BITS == 8 ? 2 : 1][OWN], above[GROUPS][2][2], scales[GROUPS][2];
+        float found[BITS == 8 ? COUNT : BATCH][GROUPS][4];  // of all parts with a scale
 #pragma unroll
         for (int group = 0; group < GROUPS; group++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const unsigned char* const at = base + (group * 2 + half) * eight_bytes(BITS);
-                scales[group][half] = words_of(group, half)[1 + span];
-                if (BITS == 4) {
+                const unsigned char* const its = at + row * codes_row(BITS);
+                scales[group][half] = words_of(group, half)[(BITS == 8 ? 0 : 1) + span];
+                if constexpr (BITS == 8) {
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        load_words(codes[group][half][i], its + ((span * 8 + i * 4 + place) ^ row % 2 * 4) * 16);
+                } else if (BITS == 4) {
                     const u32 chunk = (span * 4 + place) ^ row % 2 * 4;
-                    load_words(codes[group][half], at + row * CODES_ROW + chunk * 16);
+                    load_words(codes[group][half][0], its + chunk * 16);
                 } else {
                     const u32 chunk = (span * 2 + place / 2) ^ row % 4 * 2;
-                    load_words(codes[group][half], at + row * CODES_ROW + chunk * 16 + place % 2 * 8);
+                    load_words(codes[group][half][0], its + chunk * 16 + place % 2 * 8);
                     const u32 other = (span / 2 * 2 + place / 2) ^ row / 2 % 2 * 2;
                     load_words(above[group][half],
-                               at + CODES + row * UPPER_ROW + other * 16 + place % 2 * 8);
+                               at + 8 * codes_row(BITS) + row * UPPER_ROW + other * 16 + place % 2 * 8);
                     above[group][half][0] >>= span % 2 * 8, above[group][half][1] >>= span % 2 * 8;
                 }
             }
@@ -214,13 +250,18 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const float times = by[group][half], less = BITS == 6 ? -32896.f : -32768.f;
-                    scale[group][half] = kept.byte_times(scales[group][half], part, times, times * less);
+                    scale[group][half] = BITS == 8 ? __uint_as_float(scales[group][half])
+                                                   : kept.byte_times(scales[group][half], part, times, times * less);
 #pragma unroll
                     for (int i = 0; i < OWN; i++) {
-                        const u32 word = codes[group][half][i];
-                        a[group][i / 2][half + i % 2 * 2] =
-                            BITS == 4 ? kept.two_codes(word, 4 * part)
-                                      : kept.two_codes(word, 4 * part, above[group][half][i % 2], part * 2);
+                        u32& to = a[group][i / 2][half + i % 2 * 2];
+                        if constexpr (BITS == 8) {
+                            to = two_floats(codes[group][half][part / 2][part % 2 * 2 + i / 2], i % 2);
+                        } else {
+                            const u32 word = codes[group][half][0][i];
+                            to = BITS == 4 ? kept.two_codes(word, 4 * part)
+                                           : kept.two_codes(word, 4 * part, above[group][half][i % 2], part * 2);
+                        }
                     }
                 }
 #pragma unroll
@@ -228,35 +269,35 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4],
                 const int all = part * TURNS + turn, now = all % 2, first = turn * BATCH;
                 if (all + 1 < PARTS * TURNS) load_batch(all + 1, span * PARTS + (all + 1) / TURNS);
                 else if (span + 1 < SPANS) load_batch(all + 1, (span + 1) * PARTS);
-                if constexpr (BITS == 4 && !KEPT) {
+                if constexpr (BITS == 4 && !TOGETHER) {
                     const u32 ones = lane / 4 == of ? 0x3F803F80 : 0;
 #pragma unroll
                     for (int i = 0; i < BATCH; i++) multiply_tile(summed[first + i], b[now][i], ones, ones);
                 }
-                float found[BATCH][GROUPS][4];
+                const int own = BITS == 8 ? first : 0;  // in `found`
 #pragma unroll
                 for (int step = 0; step < OWN / 2; step++)
 #pragma unroll
                     for (int i = 0; i < BATCH * GROUPS; i++) {
-                        float(&to)[4] = found[i / GROUPS][i % GROUPS];
+                        float(&to)[4] = found[own + i / GROUPS][i % GROUPS];
                         const u32(&its)[OWN] = b[now][i / GROUPS];
-                        if (step == 0) multiply_first(to, a[i % GROUPS][0], its[0], its[1]);
+                        if (step == 0 && (BITS != 8 || part == 0)) multiply_first(to, a[i % GROUPS][0], its[0], its[1]);
                         else multiply_tile(to, a[i % GROUPS][step], its[2 * step], its[2 * step + 1]);
                     }
 #pragma unroll
-                for (int i = 0; i < BATCH * GROUPS * 4; i++) {
+                for (int i = 0; i < BATCH * GROUPS * 4 && (BITS != 8 || part == PARTS - 1); i++) {
                     const int group = i / 4 % GROUPS, tile = first + i / 4 / GROUPS;
                     float& to = total[group][tile][i % 4];
-                    to = fmaf(scale[group][i % 4 / 2], found[i / 4 / GROUPS][group][i % 4], to);
+                    to = fmaf(scale[group][i % 4 / 2], found[own + i / 4 / GROUPS][group][i % 4], to);
                 }
             }
         }
     }
     if constexpr (BITS == 4) {
         u32 sums[COUNT][2];
-        if (!KEPT) split_sums(sums, summed);
+        if (!TOGETHER) split_sums(sums, summed);
 #pragma unroll
-        for (int tile = 0; KEPT && tile < COUNT; tile++) load_words(sums[tile], kept_sums + (tile * 32 + lane) * 2);
+        for (int tile = 0; TOGETHER && tile < COUNT; tile++) load_words(sums[tile], x_sums + (tile * 32 + lane) * 2);
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             u32 a[2][4];  // scales and minima
@@ -290,10 +331,35 @@ __device__ __forceinline__ void make_barriers(u32 barriers, int lane) {
     publish_barriers();
 }
 
-// Of two columns of a result: what they are joined with, and where they go.
+// Two columns of a result: what they are joined with, and where they go.
 struct Joined {
     u32 bias[2], with, sine;
     u16* to;
+
+    __device__ __forceinline__ void find(int node, int column, int columns, u16* out, const u16* its_bias,
+                                         const u16* residual, const Heads& heads) {
+        const u64 line = static_cast<u64>(node) * columns + column;
+        if (its_bias)
+#pragma unroll
+            for (int side = 0; side < SIDES; side++)
+                bias[side] = pair_at(its_bias + row_of(column) + side * step_of(columns));
+        to = out + line;
+        if (KIND == PLAIN && residual) with = pair_at(residual + line);
+        if (KIND == ROTATED) {
+            const int inner = column % HALF_HEAD;
+            with = pair_at(heads.cos + node * heads.angle_row + inner);
+            sine = pair_at(heads.sin + node * heads.angle_row + inner);
+            to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
+        }
+    }
+
+    // sums: of both sides.
+    __device__ __forceinline__ void write(const float (&sums)[2][2], int column, const Heads& heads) const {
+        u32 low, high;
+        finish_pair(low, high, sums[0], sums[1], with, sine, column / HALF_HEAD < heads.heads + heads.kv_heads);
+        *reinterpret_cast<u32*>(to) = low;
+        if (KIND == ROTATED) *reinterpret_cast<u32*>(to + HALF_HEAD) = high;
+    }
 };
 
 #if !TOGETHER
@@ -318,28 +384,15 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     extern __shared__ __align__(16) unsigned char memory[];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, share = warp % SHARE;
     const int own_column = warp / SHARE * GROUPS * EACH, inputs = pieces * WIDTH;
-    const u32 step = KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
     float4* const partials = reinterpret_cast<float4*>(memory);  // [BUFFERS, WARPS, GROUPS, TILES, 32]
     unsigned char* const own = memory + BUFFERS * PARTIALS * 16 + warp * STAGES * STAGE;
-    unsigned char* const behind = memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE;
-    const u32 barriers = shared(behind) + warp * STAGES * 8;
+    const u32 barriers = shared(memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE) + warp * STAGES * 8;
     const Kept kept(nodes >> 31);
-    const auto row_of = [&](int column) {
-        return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
-    };
-    const auto bits_of = [&](int column) {
-        return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
-    };
 
     let_next_kernel_come();
-    int next_column = blockIdx.x * OUTPUTS + own_column, next_piece = share, next_bits = FIRST;
+    int next_column = blockIdx.x * OUTPUTS + own_column, next_piece = share;
     Source next;
-    const auto begin_tile = [&] {
-        const int row = row_of(next_column), bits = bits_of(next_column);
-        const bool is_first = FIRST == SECOND || row < boundary;
-        next_bits = bits;
-        next.begin(is_first ? first : second, is_first ? row : row - boundary, step, bits, pieces, share);
-    };
+    const auto begin_tile = [&] { next.begin(first, second, boundary, next_column, columns, pieces, share); };
     const auto ask_for = [&](int stage) {
         if (next_column < columns && next_piece < pieces) {
             next.ask(shared(own) + stage * STAGE, barriers + stage * 8, lane);
@@ -362,19 +415,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const auto joined_of = [&](int begin, int i) {
         Joined found = {};
         const int node = i / (OUTPUTS / 2), column = begin + i % (OUTPUTS / 2) * 2;
-        if (column >= columns) return found;
-        const u64 line = static_cast<u64>(node) * columns + column;
-        if (bias)
-#pragma unroll
-            for (int side = 0; side < SIDES; side++) found.bias[side] = pair_at(bias + row_of(column) + side * step);
-        found.to = out + line;
-        if (KIND == PLAIN && residual) found.with = pair_at(residual + line);
-        if (KIND == ROTATED) {
-            const int inner = column % HALF_HEAD;
-            found.with = pair_at(heads.cos + node * heads.angle_row + inner);
-            found.sine = pair_at(heads.sin + node * heads.angle_row + inner);
-            found.to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
-        }
+        if (column < columns) found.find(node, column, columns, out, bias, residual, heads);
         return found;
     };
 
@@ -382,33 +423,9 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             const u64 line = min(tile * 8 + lane / 4, nodes - 1);
-            lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 4 ? 8 : 4);
+            lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 6 ? 4 : 8);
         }
     };
-    // Of a warp's own pieces [pieces, TILES, 32, 2].
-    u32* const kept_sums = reinterpret_cast<u32*>(behind + (WARPS * STAGES * 8 + 15) / 16 * 16) +
-                           warp * ((pieces + SHARE - 1) / SHARE) * (TILES * 64);
-#pragma unroll 1
-    for (int piece = share; KEEP && piece < pieces; piece += SHARE) {
-        const u16* lines[TILES];
-        lines_of(lines, piece, 4);
-        float summed[TILES][4] = {};
-#pragma unroll
-        for (int of = 0; of < 8; of++) {
-            u32 b[TILES][4], sums[TILES][2];
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) load_words(b[tile], lines[tile] + of * 32);
-            sum_up(summed, b, of, lane);
-            if (of < 7) continue;
-            split_sums(sums, summed);
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                u32* const to = kept_sums + (piece / SHARE * TILES + tile) * 64 + lane * 2;
-                to[0] = sums[tile][0], to[1] = sums[tile][1];
-            }
-        }
-    }
-
     int stage = 0, buffer = 0;
     u32 parity = 0;
     for (int begin = blockIdx.x * OUTPUTS; begin < columns; begin += gridDim.x * OUTPUTS) {
@@ -416,17 +433,16 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         Joined joined;
         if (thread < nodes * (OUTPUTS / 2)) joined = joined_of(begin, thread);
         float total[GROUPS][TILES][4] = {};
-        const int bits = bits_of(begin + own_column), end = begin + own_column < columns ? pieces : 0;
+        const int bits = bits_of(begin + own_column, boundary), end = begin + own_column < columns ? pieces : 0;
 #pragma unroll 1
         for (int piece = share; piece < end; piece += SHARE) {
             const u16* lines[TILES];
             lines_of(lines, piece, bits);
-            const u32* const its_sums = kept_sums + piece / SHARE * (TILES * 64);
             wait(barriers + stage * 8, parity);
             const unsigned char* const base = own + stage * STAGE;
             const FromRows load_x{lines};
-            if (bits == FIRST) multiply_piece<FIRST, KEEP>(total, base, load_x, its_sums, kept, lane);
-            else multiply_piece<SECOND, KEEP>(total, base, load_x, its_sums, kept, lane);
+            if (bits == FIRST) multiply_piece<FIRST>(total, base, load_x, nullptr, kept, lane);
+            else multiply_piece<SECOND>(total, base, load_x, nullptr, kept, lane);
             __syncwarp();
             ask_for(stage);
             if (++stage == STAGES) stage = 0, parity ^= 1;
@@ -459,11 +475,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
                 sums[side][0] = sum_of(group, row + 8 * side, node) + low_of(joined.bias[side]);
                 sums[side][1] = sum_of(group, row + 8 * side + 1, node) + high_of(joined.bias[side]);
             }
-            u32 low, high;
-            const int head = column / HALF_HEAD;
-            finish_pair(low, high, sums[0], sums[1], joined.with, joined.sine, head < heads.heads + heads.kv_heads);
-            *reinterpret_cast<u32*>(joined.to) = low;
-            if (KIND == ROTATED) *reinterpret_cast<u32*>(joined.to + HALF_HEAD) = high;
+            joined.write(sums, column, heads);
         }
         if (BUFFERS == 1) __syncthreads();
         else buffer ^= 1;
@@ -513,28 +525,18 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const int own_column = warp * GROUPS * EACH, inputs = pieces * WIDTH;
     const int rank = blockIdx.x % SPLITS, first_share = rank * OWN_SHARES;
     const int first_tile = blockIdx.x / SPLITS * OUTPUTS, tile_step = gridDim.x / SPLITS * OUTPUTS;
-    const u32 step = KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
     unsigned char* const x_memory = memory;  // [STAGES, TILES * 8, WIDTH]
     u32* const x_sums = reinterpret_cast<u32*>(memory + STAGES * X_STAGE);  // [2, TILES, 32, 2]
     unsigned char* const weights = memory + STAGES * X_STAGE + 2 * TILES * 256;
     unsigned char* const own = weights + warp * STAGES * STAGE;
     const u32 barriers = shared(weights) + WARPS * STAGES * STAGE + warp * STAGES * 8;
     const Kept kept(nodes >> 31);
-    const auto row_of = [&](int column) {
-        return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
-    };
-    const auto bits_of = [&](int column) {
-        return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
-    };
 
     let_next_kernel_come();
-    int next_begin = first_tile, next_share = 0, next_piece = first_share, next_bits = FIRST;
+    int next_begin = first_tile, next_share = 0, next_piece = first_share;
     Source next;
     const auto begin_tile = [&] {
-        const int row = row_of(next_begin + own_column), bits = bits_of(next_begin + own_column);
-        const bool is_first = FIRST == SECOND || row < boundary;
-        next_bits = bits;
-        next.begin(is_first ? first : second, is_first ? row : row - boundary, step, bits, pieces, first_share);
+        next.begin(first, second, boundary, next_begin + own_column, columns, pieces, first_share);
     };
     const auto ask_for_weights = [&](int stage) {
         if (next_begin + own_column < columns)
@@ -596,30 +598,15 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         for (int i = 0; i < 3 - SIDES; i++) {
             const int column = begin + row + 8 * i;
             if (column >= columns) return;
-            const u64 line = static_cast<u64>(node) * columns + column;
             Joined joined = {};
-            joined.to = out + line;
-            if (bias)
-#pragma unroll
-                for (int side = 0; side < SIDES; side++) joined.bias[side] = pair_at(bias + row_of(column) + side * step);
-            if (KIND == PLAIN && residual) joined.with = pair_at(residual + line);
-            if (KIND == ROTATED) {
-                const int inner = column % HALF_HEAD;
-                joined.with = pair_at(heads.cos + node * heads.angle_row + inner);
-                joined.sine = pair_at(heads.sin + node * heads.angle_row + inner);
-                joined.to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
-            }
+            joined.find(node, column, columns, out, bias, residual, heads);
             float both[2][2];
 #pragma unroll
             for (int side = 0; side < SIDES; side++) {
                 both[side][0] = pairs[side + i][0] + low_of(joined.bias[side]);
                 both[side][1] = pairs[side + i][1] + high_of(joined.bias[side]);
             }
-            u32 low, high;
-            const int head = column / HALF_HEAD;
-            finish_pair(low, high, both[0], both[1], joined.with, joined.sine, head < heads.heads + heads.kv_heads);
-            *reinterpret_cast<u32*>(joined.to) = low;
-            if (KIND == ROTATED) *reinterpret_cast<u32*>(joined.to + HALF_HEAD) = high;
+            joined.write(both, column, heads);
         }
     };
 
@@ -652,7 +639,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     u32 parity = 0;
     for (int begin = first_tile; begin < columns; begin += tile_step) {
         float total[GROUPS][TILES][4] = {}, sum[GROUPS][TILES][4] = {};  // of a share; of those before
-        const int bits = bits_of(begin + own_column);
+        const int bits = bits_of(begin + own_column, boundary);
         const bool is_there = begin + own_column < columns;
         int share = 0, piece = first_share;
 #pragma unroll 1
@@ -674,8 +661,8 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
                 const unsigned char* const line = x_at(stage, 0);
                 const u32* const its_sums = x_sums + turn * (TILES * 64);
                 const FromMemory load_x{line, swizzle, lane % 4};
-                if (bits == FIRST) multiply_piece<FIRST, true>(total, base, load_x, its_sums, kept, lane);
-                else multiply_piece<SECOND, true>(total, base, load_x, its_sums, kept, lane);
+                if (bits == FIRST) multiply_piece<FIRST>(total, base, load_x, its_sums, kept, lane);
+                else multiply_piece<SECOND>(total, base, load_x, its_sums, kept, lane);
             }
             turn ^= 1;
             if (++stage == STAGES) stage = 0, parity ^= 1;

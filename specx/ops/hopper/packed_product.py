@@ -1,4 +1,4 @@
-"""The product of up to 64 rows with a weight packed in Q4_K or Q6_K, for Hopper.
+"""The product of up to 64 rows with a weight packed in Q4_K, Q6_K or FP8, for Hopper.
 
 The next operation of the decoder layer is fused into the product, as in ``product.py``. A row's
 result does not depend on the other rows: the terms and the order of a sum depend only on the
@@ -37,13 +37,12 @@ from specx.ops.triton.packed_layout import BLOCK, LAYOUTS
 from specx.ops.triton.tree_attention import limits_of
 
 PACKED_SOURCE = SOURCE.with_name("packed_product.cu")
-BITS = {"Q4_K": 4, "Q6_K": 6}  # of a code, by formats
+BITS = {"Q4_K": 4, "Q6_K": 6, "FP8": 8}  # of a code, by formats
 TILES = (1, 2, 4, 8)  # of 8 rows of x, each with a kernel
 MOST_STAGES = 4
 FEW_ROWS, MANY_ROWS, WIDE, WIDEST = 2112, 12288, 16384, 24576  # of a weight
 MANY = 6144 * 16  # pieces of a weight
 X_BYTES = 8 * 2 * BLOCK  # of a tile, in a piece
-MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,18 @@ class BlocksLaunch:
     together: bool = False
     splits: int = 1
 
-    def stages(self, tiles: int, formats: Sequence[str], kept: int = 0) -> tuple[int, int]:
+    def stages(self, tiles: int, formats: Sequence[str]) -> tuple[int, int]:
         """Return the number of pieces in flight, and the bytes of a block's shared memory.
 
-        ``tiles``: the number of tiles of x; ``kept``: bytes in which sums of x are kept.
+        ``tiles``: the number of tiles of x.
         """
         stage = self.warps * (self.groups * max(map(_piece_bytes, formats)) + 8)  # with barriers
         sums = self.warps * self.groups * tiles * 512 * (2 if tiles <= 2 else 1)  # of all warps
         if self.together:
             stage, sums = stage + tiles * X_BYTES, 2 * tiles * 256
-        room = (SHARED + 1024) // self.resident - 1024 - sums - kept - 8
+        room = (SHARED + 1024) // self.resident - 1024 - sums - 8
         stages = min(MOST_STAGES, room // stage)
-        return stages, sums + kept + 8 + stages * stage
+        return stages, sums + 8 + stages * stage
 
 
 def _piece_bytes(name: str) -> int:
@@ -113,7 +112,8 @@ def plan(
     if rows >= WIDEST:
         return BlocksLaunch(8, share, 1, 2)
     if _is_short(rows, pieces):
-        return BlocksLaunch(2 * share, share, 2 if tiles == len(formats) == 1 else 1, 3)
+        groups = 2 if tiles == len(formats) == 1 and formats[0] != "FP8" else 1  # by its room
+        return BlocksLaunch(2 * share, share, groups, 3)
     if rows >= WIDE and tiles == 1 and len(formats) == 1 and rows % 32 == 0:
         return BlocksLaunch(2 * share, share, 1, 1)
     # One block on a multiprocessor where there are no more, with as many warps as are of use.
@@ -196,15 +196,11 @@ class _BlocksWeight(WeightProduct):
             if not launch.together:
                 outputs //= launch.share
             blocks = -(-self.columns // outputs)
-            own = -(-self._pieces // launch.share)
             most = launch.resident * multiprocessors // launch.splits
-            keeps = blocks >= 2 * most and own <= MOST_KEPT and formats == ["Q4_K"]
-            keeps = keeps and not launch.together
-            kept = keeps * launch.warps * own * tiles * 256
-            stages, shared = launch.stages(tiles, formats, kept)
+            stages, shared = launch.stages(tiles, formats)
             assert stages > 0
             told = {**constants, **{name.upper(): int(n) for name, n in asdict(launch).items()}}
-            told |= {"TILES": tiles, "STAGES": stages, "KEEP": keeps}
+            told |= {"TILES": tiles, "STAGES": stages}
             kernel = kernel_of(PACKED_SOURCE, "product", shared, weight.device, **told)
             if kernel is None:
                 raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {weight.device}")

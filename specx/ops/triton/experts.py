@@ -1,17 +1,16 @@
 """The MLPs of layers with experts, as Triton kernels.
 
 With few rows, each chosen expert is read once, by programs that multiply all rows that chose it.
-For a tile of outputs, each pair of a row and an expert gets a program. A program ends at once if an
-earlier pair has the same expert. A shared expert of the same size is treated as one more expert,
-and its gate as one more row of the router. Many rows are sorted by expert first, and programs
-multiply tiles of them. Nothing is read back to the host and grids depend only on shapes, so all
-kernels can be recorded. With few rows, a row's result does not depend on the other rows, to the
-bit.
+For a tile of outputs, each pair of a row and an expert gets a program, or each expert if there are
+fewer. A program ends at once if an earlier pair has the same expert. A shared expert of the same
+size is treated as one more expert, and its gate as one more row of the router. Many rows are sorted
+by expert first, and programs multiply tiles of them. Nothing is read back to the host and grids
+depend only on shapes, so all kernels can be recorded. With few rows, a row's result does not depend
+on the other rows, to the bit.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -40,6 +39,7 @@ from specx.ops.triton.programmatic_launch import wait
 
 FEW_ROWS = 64
 TILE = 256  # bytes of a column of rows of an expert that a program multiplies, of many
+FEW_AT_ONCE = 16  # rows of an expert that a program multiplies at once, of few
 COLUMNS_AT_ONCE = 1024
 PAIRS_AT_ONCE = 64
 
@@ -222,34 +222,27 @@ def product(
     stages = 4 if pairs.few else 3
     if shares is not None:  # few inputs to a sum: fewer, larger programs
         width, stages = 64, 3
+    form = words = None
     if isinstance(maps.weight, TritonWeight):
         assert shared is None
         assert not maps.weight.eights
-        ((packed, form),), inputs = maps.weight.parts, maps.weight.columns
-        outputs, layout = len(packed) // experts, LAYOUTS[form.name]
+        ((weight, form),), inputs = maps.weight.parts, maps.weight.columns
+        packed, outputs, words = weight, len(weight) // experts, weight.view(torch.int32)
     else:
         weight = maps.tensor
         outputs, inputs = weight.shape[1:]
         assert weight.is_contiguous()
+    unpacked, warps, read = None if pairs.few else form, 4 if pairs.few else 8, None
+    if form is not None and pairs.few:
+        read = told(LAYOUTS[form.name], by_words=x.is_cuda and x.dtype == torch.bfloat16)
+        width, warps = COLUMNS, 2
     columns = outputs // 2 if gate else outputs
     assert x.shape == (pairs.count // pairs.each if gate else pairs.count, inputs)
     assert x.is_contiguous()
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
-    options: dict[str, Any] = dict(
-        GATE=gate, GATED=bool(gate), BIASED=bias is not None, EACH=pairs.each,
-        PAIRS=next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
-        BLOCK_EACH=next_power_of_2(pairs.each), BLOCK_M=pairs.block,
-        num_stages=stages, **programmatic_launch.options(x.device),
-    )  # fmt: skip
-    if isinstance(maps.weight, TritonWeight) and pairs.few:
-        _packed_experts_product[(cdiv(columns, COLUMNS), pairs.programs)](
-            x, packed, packed.view(torch.int32), bias, out, *pairs.places[:2], columns,
-            pairs.programs, alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
-            FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
-            num_warps=2 if pairs.block <= 32 else 4, **options,
-        )  # fmt: skip
-        return out
+    all_experts = experts + (shared is not None)
+    by_expert = pairs.few and pairs.count > all_experts
     total = counters = None
     if shares is not None:
         assert pairs.few
@@ -258,23 +251,24 @@ def product(
         total = x.new_empty((pairs.count // pairs.each, columns))
         counters = few_rows.counters_of(x.device)
     # Packed experts of many rows are widened some at a time.
-    step = (
-        max(1, EXPERTS_WIDENED // (outputs * inputs))
-        if isinstance(maps.weight, TritonWeight)
-        else experts
-    )
+    step = max(1, EXPERTS_WIDENED // (outputs * inputs)) if unpacked else experts
     for first in range(0, experts, step):
         held = min(step, experts - first)
-        if isinstance(maps.weight, TritonWeight):
+        if unpacked is not None:
             rows = packed[first * outputs : (first + held) * outputs]
-            weight = widened(rows, form, inputs, x.dtype)
-        _experts_product[(cdiv(columns, width), pairs.programs)](
-            x, weight, shared, bias, out, *pairs.places, shares, residual, total, counters,
-            columns, pairs.programs, experts, first, held, alpha, limit, FEW=pairs.few,
+            weight = widened(rows, unpacked, inputs, x.dtype)
+        _experts_product[(cdiv(columns, width), all_experts if by_expert else pairs.programs)](
+            x, weight, words, shared, bias, out, *pairs.places, shares, residual, total, counters,
+            columns, pairs.programs, experts, first, held, alpha, limit,
+            GATE=gate, GATED=bool(gate), BIASED=bias is not None, SHARED=shared is not None,
+            SOME=held < experts, MASKED=pairs.few or inputs % depth > 0,
             COMBINED=total is not None, JOINED=shared is not None, ADD=residual is not None,
-            SHARED=shared is not None, SOME=held < experts,
-            MASKED=pairs.few or inputs % depth > 0, BLOCK_N=width, BLOCK_K=depth,
-            num_warps=4 if pairs.few else 8, **options,
+            FEW=pairs.few, EACH=pairs.each, K=inputs, STRIDE=weight.shape[-1], FORM=read,
+            PAIRS=next_power_of_2(pairs.count) if pairs.few else 1,
+            BLOCK_EACH=next_power_of_2(pairs.each), BY_EXPERT=by_expert, BLOCK_ROWS=pairs.block,
+            BLOCK_M=FEW_AT_ONCE if pairs.few else pairs.block, BLOCK_N=width,
+            BLOCK_K=depth, STAGES=stages, num_stages=stages, num_warps=warps,
+            **programmatic_launch.options(x.device),
         )  # fmt: skip
     return out if total is None else total
 
@@ -540,7 +534,8 @@ def _of(values: tl.tensor, which: tl.tensor, ids: tl.tensor) -> tl.tensor:
 @kernel(do_not_specialize=["programs", "first", "held"])
 def _experts_product(
     x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
-    weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
+    weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED; packed, STRIDE bytes for K
+    words_ptr: tl.tensor,  # the same as int32, where packed
     shared_ptr: tl.tensor,  # [N, K], or [2 N, K] where GATED: of expert E, where SHARED
     bias_ptr: tl.tensor,  # [E, N] or [E, 2 N], where BIASED
     out_ptr: tl.tensor,  # [T · n, N]
@@ -571,23 +566,28 @@ def _experts_product(
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
     K: tl.constexpr,
+    STRIDE: tl.constexpr,
+    FORM: tl.constexpr,  # of a packed weight, for few rows; or None
     BLOCK_EACH: tl.constexpr,
+    BY_EXPERT: tl.constexpr,  # a program's number is an expert's, not a pair's; of few rows
+    BLOCK_ROWS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Compute some outputs of pairs with the same expert."""
     wait(EARLY)
     program = tl.program_id(1)
-    expert = tl.load(expert_ptr + program)
-    line = tl.arange(0, BLOCK_M)
+    expert = program.to(tl.int64) if BY_EXPERT else tl.load(expert_ptr + program)
+    line = tl.arange(0, BLOCK_ROWS)
     if SOME:  # noqa: SIM102
         if (expert < first) | (expert >= first + held):
             return
     if FEW:
         is_pair, pair = _own_pairs(
-            expert, line, order_ptr, program, programs, EACH, PAIRS, BLOCK_EACH
+            expert, line, order_ptr, program, programs, EACH, PAIRS, BLOCK_EACH, BY_EXPERT
         )
         has_any = tl.max(is_pair.to(tl.int32), 0) > 0
     else:
@@ -599,6 +599,7 @@ def _experts_product(
             return
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     HALVES: tl.constexpr = 2 if GATED else 1
+    packed_ptr = weight_ptr
     weight_ptr += (expert - first) * columns.to(tl.int64) * (HALVES * K)
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
@@ -618,20 +619,52 @@ def _experts_product(
                 alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, HALF, BLOCK_N, BLOCK_K,
             )  # fmt: skip
             return
+    size = BLOCK_M
+    if BLOCK_ROWS > BLOCK_M:
+        size = tl.sum(is_pair.to(tl.int32), 0)
+        nth = tl.cumsum(is_pair.to(tl.int32), 0) - 1
     if has_any:
-        _multiply_pairs(
-            x_ptr, w_block, up_block, bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
-            alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, BLOCK_M, BLOCK_N, BLOCK_K,
-        )  # fmt: skip
+        for start in range(0, size, BLOCK_M):
+            is_its, its = is_pair, pair
+            if BLOCK_ROWS > BLOCK_M:
+                at = start + tl.arange(0, BLOCK_M)
+                is_at = is_pair[:, None] & (nth[:, None] == at[None, :])
+                is_its, its = at < size, tl.sum(tl.where(is_at, pair[:, None], 0), 0)
+            if FORM is None:
+                _multiply_pairs(
+                    x_ptr, w_block, up_block, bias_ptr, out_ptr, expert, columns, column, its,
+                    is_its, alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, BLOCK_M, BLOCK_N,
+                    BLOCK_K,
+                )  # fmt: skip
+            else:
+                row = its // EACH if GATED else its
+                x_row, is_row = x_ptr + row[None, :] * K, is_its[None, :]
+                known = expert * columns * HALVES + tl.minimum(column, columns - 1)
+                total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
+                ups = total
+                for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
+                    total = add_block(
+                        total, packed_ptr, words_ptr, known, x_row, is_row, block, K, STRIDE, FORM
+                    )
+                    if GATED:
+                        ups = add_block(
+                            ups, packed_ptr, words_ptr, known + columns, x_row, is_row, block, K,
+                            STRIDE, FORM,
+                        )  # fmt: skip
+                _store_pairs(
+                    tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, its,
+                    is_its, alpha, limit, GATE, GATED, BIASED,
+                )  # fmt: skip
     if COMBINED:
         tl.debug_barrier()  # all threads have written when one counts
-        if tl.atomic_add(counters_ptr + tl.program_id(0), 1) < programs - 1:
+        if tl.atomic_add(counters_ptr + tl.program_id(0), 1) < tl.num_programs(1) - 1:
             return
         tl.store(counters_ptr + tl.program_id(0), 0)
-        _add_up(
-            out_ptr, shares_ptr, residual_ptr, sum_ptr, programs // EACH, columns, column, JOINED,
-            ADD, EACH, BLOCK_M,
-        )  # fmt: skip
+        for start in range(0, BLOCK_ROWS, BLOCK_M):
+            _add_up(
+                out_ptr, shares_ptr, residual_ptr, sum_ptr, start, programs // EACH, columns,
+                column, JOINED, ADD, EACH, BLOCK_M,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -640,6 +673,7 @@ def _add_up(
     shares_ptr: tl.tensor,  # float32 [T, n]
     residual_ptr: tl.tensor,  # [T, K], where ADD
     out_ptr: tl.tensor,  # [T, K]
+    start: tl.tensor,
     rows: tl.tensor,
     columns: tl.tensor,  # K
     column: tl.tensor,  # [N]
@@ -648,8 +682,8 @@ def _add_up(
     EACH: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ) -> None:
-    """Sum the outputs of the chosen experts, as ``_combine``: some columns of all rows."""
-    row = tl.arange(0, BLOCK_M).to(tl.int64)
+    """Sum the chosen experts' outputs, as ``_combine``: some columns of rows from ``start``."""
+    row = (start + tl.arange(0, BLOCK_M)).to(tl.int64)
     is_row = row < rows
     inside = is_row[:, None] & (column < columns)[None, :]
     total = tl.zeros([BLOCK_M, column.shape[0]], dtype=tl.float32)
@@ -718,63 +752,6 @@ def _multiply_pairs(
     )  # fmt: skip
 
 
-@kernel(do_not_specialize=["programs"])
-def _packed_experts_product(
-    x_ptr: tl.tensor,  # as in ``_experts_product``, as all that is not said here
-    packed_ptr: tl.tensor,  # uint8 [E · N, STRIDE], or [E · 2 N, STRIDE] where GATED
-    words_ptr: tl.tensor,  # the same, as int32
-    bias_ptr: tl.tensor,
-    out_ptr: tl.tensor,
-    order_ptr: tl.tensor,
-    expert_ptr: tl.tensor,
-    columns: tl.tensor,
-    programs: tl.tensor,
-    alpha: tl.tensor,
-    limit: tl.tensor,
-    GATE: tl.constexpr,
-    GATED: tl.constexpr,
-    BIASED: tl.constexpr,
-    EACH: tl.constexpr,
-    PAIRS: tl.constexpr,
-    K: tl.constexpr,
-    STRIDE: tl.constexpr,
-    FORM: tl.constexpr,
-    BLOCK_EACH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
-) -> None:
-    """Compute some outputs of pairs with the same expert, whose weights stay packed."""
-    wait(EARLY)
-    program = tl.program_id(1)
-    expert = tl.load(expert_ptr + program)
-    line = tl.arange(0, BLOCK_M)
-    is_pair, pair = _own_pairs(expert, line, order_ptr, program, programs, EACH, PAIRS, BLOCK_EACH)
-    if tl.max(is_pair.to(tl.int32), 0) == 0:
-        return
-    row = pair // EACH if GATED else pair
-    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    # Columns that are not there repeat the last one.
-    known = expert * columns * (2 if GATED else 1) + tl.minimum(column, columns - 1)
-    x_row = x_ptr + row[None, :] * K
-    total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
-    ups = total
-    for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
-        total = add_block(
-            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE, FORM,
-        )  # fmt: skip
-        if GATED:
-            ups = add_block(
-                ups, packed_ptr, words_ptr, known + columns, x_row, is_pair[None, :], block, K,
-                STRIDE, FORM,
-            )  # fmt: skip
-    _store_pairs(
-        tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
-        alpha, limit, GATE, GATED, BIASED,
-    )  # fmt: skip
-
-
 @triton.jit
 def _own_pairs(
     expert: tl.tensor,
@@ -785,6 +762,7 @@ def _own_pairs(
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
+    BY_EXPERT: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Return the pairs of an expert, of few rows; none if an earlier program has them.
 
@@ -793,10 +771,13 @@ def _own_pairs(
     # All loads first, because none of them has to wait for another.
     before, place = tl.arange(0, PAIRS), tl.arange(0, BLOCK_EACH)[None, :]
     at = line[:, None] * EACH + place
-    others = tl.load(order_ptr + before, mask=before < program, other=-1)
+    if not BY_EXPERT:
+        others = tl.load(order_ptr + before, mask=before < program, other=-1)
     all_pairs = tl.load(order_ptr + at, mask=(place < EACH) & (at < programs), other=-1)
-    is_first = tl.sum((others == expert).to(tl.int32), 0) == 0
-    own = ((all_pairs == expert) & is_first).to(tl.int32)
+    is_own = all_pairs == expert
+    if not BY_EXPERT:
+        is_own = is_own & (tl.sum((others == expert).to(tl.int32), 0) == 0)
+    own = is_own.to(tl.int32)
     is_pair = tl.sum(own, 1) > 0
     return is_pair, (line * EACH + tl.sum(own * place, 1)).to(tl.int64)
 

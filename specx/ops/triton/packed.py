@@ -22,13 +22,13 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.hopper.driver import is_hopper
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.triton import programmatic_launch
-from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES
+from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES, FewRowsLaunch, counters_of
 from specx.ops.triton.kernel import kernel
 from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, in_eights, laid_out
 from specx.ops.triton.programmatic_launch import wait
 
 FORMATS = tuple(LAYOUTS)
-EIGHTS = ("Q4_K", "Q6_K")  # which Hopper's own kernel reads, 8 rows together
+EIGHTS = ("Q4_K", "Q6_K", "FP8")  # which Hopper's own kernel reads, 8 rows together
 WIDENED = 1 << 25  # values of a weight that are there at a time for products of many rows
 EXPERTS_WIDENED = 1 << 27  # the same of experts, whose programs end at once for others
 COLUMNS = 32  # of a program's result
@@ -124,21 +124,7 @@ def _launch_unpack(
 # ---------------------------------------------------------------- products
 
 
-@dataclass(frozen=True)
-class PackedLaunch:
-    """The division of a product among the device's programs.
-
-    ``columns``: the columns of a program's result; ``splits``: the programs that share a sum, each
-    with whole blocks; ``stages``: the stages of the software pipeline, one block each.
-    """
-
-    columns: int
-    splits: int
-    stages: int
-    warps: int
-
-
-def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
+def plan(columns: int, inputs: int, block: int) -> FewRowsLaunch:
     """Plan the launch for a weight [columns, inputs] and a tile of ``block`` rows of x.
 
     All launches have 32 columns, so that tensor cores add the products of a row in the same groups.
@@ -148,7 +134,7 @@ def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
     # Rows of x play no part: a row's sums would be shared otherwise.
     while columns // COLUMNS * splits < 512 and blocks % (2 * splits) == 0 and splits < 8:
         splits *= 2
-    return PackedLaunch(COLUMNS, splits, 3 if block > 32 else 4, 4 if block > 32 else 2)
+    return FewRowsLaunch(COLUMNS, splits, BLOCK, 3 if block > 32 else 4, 4 if block > 32 else 2)
 
 
 class BlocksProduct:
@@ -157,7 +143,7 @@ class BlocksProduct:
     def __init__(self, weight: TritonWeight, bias: Tensor | None) -> None:
         self.weight, self._bias = weight, bias
         self._rows: TritonWeight | None = None
-        _counters(weight.device)  # made while a graph is recorded, they would be zeros too late
+        counters_of(weight.device)  # made while a graph is recorded, they would be zeros too late
 
     def of_few(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Multiply x [T, K], T <= 64, add bias and residual [T, N] -> [T, N].
@@ -209,12 +195,6 @@ def _room(device: torch.device, dtype: torch.dtype, values: int) -> Tensor:
     return torch.empty(values, dtype=dtype, device=device)
 
 
-@cache
-def _counters(device: torch.device) -> Tensor:
-    """Return int32 zeros, used as in ``few_rows.py``."""
-    return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
-
-
 def packed_product(
     x: Tensor,
     packed: Tensor,
@@ -222,7 +202,7 @@ def packed_product(
     out: Tensor,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
-    launch: PackedLaunch | None = None,
+    launch: FewRowsLaunch | None = None,
 ) -> None:
     """Write x [T, K] · weightᵀ + bias + residual to out [T, N], T <= 64.
 
@@ -243,7 +223,7 @@ def packed_product(
     parts = counters = out
     if launch.splits > 1:
         assert tiles <= MOST_TILES
-        counters = _counters(x.device)
+        counters = counters_of(x.device)
         size = tiles * launch.splits * block * launch.columns
         parts = torch.empty(size, dtype=torch.float32, device=x.device)
     _product[(tiles, launch.splits)](
@@ -724,11 +704,11 @@ def _unpack(
         low_ptr = (
             packed_ptr
             + row // 8 * (8 * STRIDE)
-            + block * (8 * (128 + 32 * FORM.high + 4 * FORM.words))
+            + block * (8 * (32 * FORM.low + 32 * FORM.high + 4 * FORM.words))
         )
         high_ptr = low_ptr + 1024 + row % 8 * 64
-        bytes_ptr = low_ptr + (1024 + 256 * FORM.high) + row % 8 * (4 * FORM.words)
-        low_ptr += row % 8 * 128
+        bytes_ptr = low_ptr + 256 * (FORM.low + FORM.high) + row % 8 * (4 * FORM.words)
+        low_ptr += row % 8 * (32 * FORM.low)
         low_move = row % 4 * 32 if FORM.high > 0 else row % 2 * 64
         high_move = row // 2 % 2 * 32
     else:
@@ -740,7 +720,16 @@ def _unpack(
         low_move = row * 0
         high_move = low_move
     if FORM.low == 8:
-        code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
+        if EIGHTS:  # as ``packed_layout`` puts them into lanes
+            lane = place // 32 % 2 * 4 + place // 8 % 4 * 8 + place // 4 % 2 * 2 + place % 2
+            lane = (part * 64 + place // 64 * 32 + lane) ^ (low_move // 2)
+            lanes = low_ptr.to(tl.pointer_type(tl.int16)) + lane
+            both = tl.load(lanes, mask=inside, other=0).to(tl.int32)
+            front = both >> 8 & 0x80 | both >> 4 & 0x7F
+            behind = both >> 4 & 0x80 | both >> 8 & 0x70 | both & 15
+            code = tl.where(place // 2 % 2 == 0, front, behind)
+        else:
+            code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
         value = _float_8(code) if FORM.is_float else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
         code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, EIGHTS, inside)

@@ -9,7 +9,7 @@ share bytes are complete.
 
 For Hopper's kernel, 8 rows of a piece are stored together, plane after plane, so that one copy
 moves them to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the
-same time begin in different banks.
+same time begin in different banks. Float8 numbers are regrouped first (``_in_lanes``).
 """
 
 from dataclasses import dataclass
@@ -117,7 +117,8 @@ def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = F
     ``back``: undo the grouping.
     """
     pieces, high, words = values // BLOCK, BLOCK // 8 * layout.high, 4 * layout.words
-    sizes = (BLOCK // 2, high, words) if high else (BLOCK // 2, words)
+    codes = BLOCK // 8 * layout.low
+    sizes = (codes, high, words) if high else (codes, words)
     size, row = pieces * sum(sizes), torch.arange(8, device=rows.device)
     moves = (row % 4 * 2, row // 2 % 2 * 2) if high else (row % 2 * 4,)
     out = rows.new_zeros((len(rows), layout.row_bytes(values) if back else size))
@@ -130,15 +131,36 @@ def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = F
         else:
             parts = own.split([pieces * n for n in sizes], dim=1)
             planes = [part.reshape(-1, 8, pieces, part.shape[1] // pieces) for part in parts]
+            planes[0] = _in_lanes(planes[0]) if layout.is_float else planes[0]
         for i, move in enumerate(moves):
             chunks = planes[i].unflatten(3, (-1, ALIGNED))
             at = torch.arange(chunks.shape[3], device=rows.device) ^ move[:, None]
             planes[i] = chunks.gather(3, at[None, :, None, :, None].expand_as(chunks)).flatten(3)
-        if not back:
+        if back:
+            planes[0] = _in_lanes(planes[0], back=True) if layout.is_float else planes[0]
+        else:
             planes = [each.transpose(1, 2) for each in planes]
         done = torch.cat([each.flatten(2) for each in planes], 2).reshape(-1, size)
         out[first : first + step, :size] = done
     return out
+
+
+def _in_lanes(codes: Tensor, *, back: bool = False) -> Tensor:
+    """Regroup the float8 numbers of rows of pieces for tensor cores: uint8 [..., 256].
+
+    A thread multiplies 8 numbers of each part of 32; those of two parts fill a chunk. Of 4 numbers,
+    words of 16 bits each hold the first or the second together with the one two behind it. The
+    first has its bits where two shifts of bfloat16's put them, the other one has the rest.
+    ``back``: undo this.
+    """
+    if back:
+        low, high = codes.unflatten(-1, (4, 4, 2, 2, 2, 2)).unbind(-1)
+        front = low >> 4 | high & 0x80 | (high & 7) << 4
+        behind = low & 15 | high & 0x70 | (high & 8) << 4
+        return torch.stack((front, behind), -2).transpose(-5, -4).flatten(-6)
+    front, behind = codes.unflatten(-1, (4, 2, 4, 2, 2, 2)).transpose(-5, -4).unbind(-2)
+    low, high = front << 4 | behind & 15, front & 0x80 | front >> 4 & 7 | behind >> 4 & 8
+    return torch.stack((low, high | behind & 0x70), -1).flatten(-6)
 
 
 def _planes(packed: Tensor, form: BlockFormat, layout: PackedLayout) -> list[Tensor]:

@@ -198,13 +198,13 @@ def test_products_of_small_weights_compile(shape: tuple[int, int], normed: bool)
     ],
 )
 def test_products_of_packed_weights_compile(tiles: int, kind: int, rows: int) -> None:
-    formats = ["Q4_K"] if kind == GATED else ["Q4_K", "Q6_K"]
+    formats = {PLAIN: ["FP8"], GATED: ["Q4_K"], ROTATED: ["Q4_K", "Q6_K"]}[kind]
     given = {"KIND": kind, "HEAD": 128 if kind == ROTATED else 2, "ACTIVATION": kind, "HALF": 0}
-    given |= {"TILES": tiles, "FIRST": 4, "SECOND": 4 if kind == GATED else 6}
+    bits = [packed_product.BITS[name] for name in formats]
+    given |= {"TILES": tiles, "FIRST": bits[0], "SECOND": bits[-1]}
     launch = packed_product.plan(tiles, rows, 16, formats, 132)
     constants = {name.upper(): int(value) for name, value in asdict(launch).items()}
     constants |= {"STAGES": launch.stages(tiles, formats)[0]}
-    constants |= {"KEEP": kind == GATED and not launch.together}
     assert compiled(PACKED_SOURCE, given | constants).startswith(ELF)
 
 

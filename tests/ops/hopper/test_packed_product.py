@@ -50,7 +50,7 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
     own = weight(4096, ("Q4_K", 5120), ("Q6_K", 1024))
     product = PlainBlocksProduct(own)
     assert [each["TILES"] for each in notes.kernels] == [1, 2, 4, 8]
-    assert {(each["FIRST"], each["SECOND"], each["KEEP"]) for each in notes.kernels} == {(4, 6, 0)}
+    assert {(each["FIRST"], each["SECOND"]) for each in notes.kernels} == {(4, 6)}
     assert [each["TOGETHER"] for each in notes.kernels] == [0, 1, 1, 1]
     for count in (1, 16, 64):
         x = torch.empty(count, 4096, dtype=torch.bfloat16)
@@ -66,7 +66,7 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
 
 
 @pytest.mark.parametrize("inputs", [256, 1536, 4096, 8960, 14_336, 28_672])
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
 def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
     for rows in (64, 28_672, 151_936):
         PlainBlocksProduct(weight(inputs, (name, rows)))
@@ -82,7 +82,7 @@ def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
     [(1536, 35, 12), (1536, 6, 6), (17_920, 6, 2), (28_672, 16, 1), (4096, 56, 8), (5376, 84, 8),
      (4096, 35, 7), (8192, 21, 7), (64, 1, 1), (12_272, 16, 8), (12_288, 8, 2)],
 )  # fmt: skip
-@pytest.mark.parametrize("formats", [["Q4_K"], ["Q6_K"], ["Q4_K", "Q6_K"]])
+@pytest.mark.parametrize("formats", [["Q4_K"], ["Q6_K"], ["FP8"], ["Q4_K", "Q6_K"]])
 def test_a_row_has_one_share_whatever_is_beside_it(
     formats: list[str], rows: int, pieces: int, share: int
 ) -> None:
@@ -102,18 +102,6 @@ def test_blocks_that_share_rows_have_memory_for_their_sums(notes: Notes) -> None
         assert (told["SPLITS"], grid) == (4, 4)
         assert len(counters) * 16 * told["GROUPS"] * threads // 32 >= 4096
         assert len(partials) >= 8 * 4096 * most * 4
-
-
-def test_sums_are_kept_where_blocks_have_several_tiles(notes: Notes) -> None:
-    GatedBlocksProduct(weight(4096, ("Q4_K", 28_672)))
-    assert not any(each["KEEP"] for each in notes.kernels)
-    notes.kernels.clear()
-    GatedBlocksProduct(weight(2048, ("Q4_K", 12_256)))
-    assert [each["KEEP"] for each in notes.kernels] == [1, 1, 0, 0]
-    notes.kernels.clear()
-    GatedBlocksProduct(weight(4096, ("Q6_K", 28_672)))
-    PlainBlocksProduct(weight(14_336, ("Q4_K", 4096)))
-    assert not any(each["KEEP"] for each in notes.kernels)
 
 
 @pytest.mark.usefixtures("notes")

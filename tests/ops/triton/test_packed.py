@@ -17,10 +17,10 @@ from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec
 from specx.ops.triton import experts as triton_experts
 from specx.ops.triton.backend import TritonOps
+from specx.ops.triton.few_rows import FewRowsLaunch
 from specx.ops.triton.packed import (
     FORMATS,
     BlocksProduct,
-    PackedLaunch,
     in_rows_of,
     lay_out,
     moved,
@@ -89,7 +89,7 @@ def test_every_bit_is_that_of_gguf(name: str) -> None:
     assert torch.equal(own.rows(ids).cpu(), expected[ids.cpu()])
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
 def test_eight_rows_together(name: str) -> None:
     """As Hopper's own kernel has them: 16 bytes of a row, in one order or another."""
     own = in_rows_of(weight(16, 512, name)[0])
@@ -101,10 +101,25 @@ def test_eight_rows_together(name: str) -> None:
     x = rows(2, 512)
     products = [BlocksProduct(each, None) for each in (own, eights)]
     assert torch.equal(*(each.of_few(x) for each in products))
+    if name == "FP8":
+        return
     piece = eights.parts[0][0].flatten()[: 8 * own.parts[0][0].shape[1] // 2]
     line = own.parts[0][0][3, :128].view(8, 16)
     assert torch.equal(piece[3 * 128 : 4 * 128].view(8, 16)[[4, 0] if name == "Q4_K" else [6, 2]],
                        line[[0, 4]])  # fmt: skip
+
+
+def test_float8_numbers_are_two_shifts_from_bfloat16() -> None:
+    """As Hopper's own kernel reads them: a word's first pair, and the pair behind it."""
+    own = in_rows_of(weight(16, 256, "FP8")[0])
+    piece = moved(own, eights=True).parts[0][0].cpu()
+    chunks = piece.flatten()[3 * 256 : 4 * 256].view(16, 16)[torch.arange(16) ^ 4]
+    words = chunks.contiguous().view(torch.int32).long()  # [2 parts of a scale · 2, 4, 4]
+    pairs = words & 0x87F087F0, words >> 4 & 0x07000700 | words << 4 & 0x80F080F0
+    lanes = torch.stack(pairs, -1).int().view(torch.bfloat16).view(4, 4, 2, 8)
+    values = lanes.transpose(1, 2).flatten().float() * 2.0**120
+    scales = own.parts[0][0][3, 256:264].cpu().view(torch.float32).repeat_interleave(128)
+    assert torch.equal((values * scales).to(DTYPE), own.unpack()[3].cpu())
 
 
 @EACH
@@ -120,7 +135,7 @@ def test_a_product_is_that_with_unpacked_weights(name: str, splits: int) -> None
     (part, form) = lay_out(packed).parts[0]
     x, bias, residual = rows(3, 512), rows(1, 40)[0], rows(3, 40)
     out = x.new_full((3, 40), float("nan"))
-    launch = PackedLaunch(32, splits, 2, 2)
+    launch = FewRowsLaunch(32, splits, 256, 2, 2)
     packed_product(x, part, form, out, bias, residual, launch)
     expected = x.cpu().double() @ whole.double().t() + bias.cpu() + residual.cpu()
     assert error(out.cpu(), expected) < TOLERANCE
