@@ -28,10 +28,14 @@ class AncestorMask:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def once(self, derive: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return ``derive(sets)``, computed once for all layers."""
+    def once(
+        self, derive: Callable[[Tensor], Tensor], then: Callable[[Tensor], object] | None = None
+    ) -> Tensor:
+        """Return ``derive(sets)``, computed once for all layers; then call ``then`` of it."""
         if derive not in self._derived:
             self._derived[derive] = derive(self.sets)
+            if then is not None:
+                then(self._derived[derive])
         return self._derived[derive]
 
     @cached_property

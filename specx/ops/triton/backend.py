@@ -109,6 +109,9 @@ class TritonOps(TorchOps):
     def for_draft(self) -> "TritonOps":
         return TritonOps(of_draft=True)
 
+    def prepare_mask(self, mask: AncestorMask) -> None:
+        mask.once(tree_attention.recent_rows)
+
     def tree_attention(
         self,
         q: Tensor,
@@ -128,9 +131,12 @@ class TritonOps(TorchOps):
         Triton's kernel also supports windows, caps and sinks. Both kernels give a row the same
         result. The choice of the merging kernel does not depend on the number of rows. A draft's
         short cache is read in one launch.
+
+        Kernels read the mask's recent rows early. Outside a forward pass, which prepares its mask,
+        another kernel is launched between, which begins when they are complete.
         """
         scale = scaling * tree_attention.LOG2_E
-        recent = mask.once(tree_attention.recent_rows)
+        recent = mask.once(tree_attention.recent_rows, then=torch.zeros_like)
         inputs = TreeInputs(
             q, keys, values, prefix, mask.sets, recent, scale, window, softcap, sinks
         )
