@@ -16,7 +16,13 @@ from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import runner_for
 from specx.decoding.sampling import Sampler
 from specx.decoding.stages import TextEnd
-from specx.decoding.step import LOADING, DecodingState, measure_costs, with_retrieval
+from specx.decoding.step import (
+    LOADING,
+    DecodingState,
+    measure_costs,
+    rows_cost_little,
+    with_retrieval,
+)
 from specx.decoding.stopwatch import HostCopy, PendingEvents, Stopwatch, has_passed
 from specx.decoding.target import SourceSettings, Target, room_for
 from specx.decoding.tuner import Tuner, tuner_for
@@ -141,6 +147,7 @@ def decode(
     tuner = tuner_for(
         settings, workspace.drafter, limit, pair.known,
         size=pair.size, reads=min(pair.size, pair.weights), begun=begun,
+        measures=not rows_cost_little(pair.target, workspace.state.runner),
     )  # fmt: skip
     document = sources.document if sources else None
     return _events(workspace, tuner, budget, prompt, pool, document)

@@ -68,6 +68,11 @@ class Drafter(ABC):
     def grow(self, root: Tensor) -> TokenTree:
         """Grow a tree after ``root`` int64 [1], the last token of the text."""
 
+    @property
+    def filled(self) -> int:
+        """A level of its trees takes as long with this number of nodes as with one."""
+        return 1
+
     def look_up(self, root: Tensor) -> TokenTree:
         """Grow a tree by lookup alone. Only drafters with ``beside`` set have this method."""
         return self.grow(root)

@@ -248,7 +248,7 @@ def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs
     for each, before in zip(kept, saved, strict=True):
         if each is not None and before is not None:
             each.copy_(before)
-    costs = replace(begun, draft=Curve(draft), verify=Curve(verify), stops=kind == "cpu")
+    costs = replace(begun, draft=Curve(draft), verify=Curve(verify))
     return with_retrieval(costs, state) if state.drafter is drafter else costs
 
 
@@ -263,6 +263,12 @@ def with_retrieval(costs: Costs, state: DecodingState) -> Costs:
 def has_experts(model: LoadedModel) -> bool:
     """Return True for a mixture of experts, in which each row chooses the weights it reads."""
     return any(layer.mlp.experts is not None for layer in model.decoder_spec.layers)
+
+
+def rows_cost_little(model: LoadedModel, runner: Runner) -> bool:
+    """Return True if 64 rows take hardly longer than one: on a GPU, unless weights are packed."""
+    is_packed = any(not isinstance(each.out.weight, Tensor) for each in model.model.weights.layers)
+    return runner.records and not has_experts(model) and not is_packed
 
 
 def _seconds(state: DecodingState, stage: Callable[[], object], times: int = MEASURED) -> float:
