@@ -1,10 +1,11 @@
 """The cost of a step, its accepted drafts, and its speedup: Equation 1 of the paper."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from specx.profile import LONGEST_INTERVAL, TreeSettings
@@ -72,6 +73,22 @@ SIZES = (
 )
 TREES = tuple(TreeShape(*size) for size in (*SIZES, (63, 16, 32)))
 SHAPES = (*CHAINS, *SIBLINGS, *TREES)
+
+
+def shapes_for(most: TreeSettings, filled: int, *, measures: bool) -> list[TreeShape]:
+    """Return the shapes to choose from, within ``most``.
+
+    ``filled``: as in ``Drafter``; ``measures``: as in ``Tuner``. Where levels are filled up and
+    rows cost little, all trees have that width and 31 nodes or more, so that what is compiled for
+    the first serves all.
+    """
+    shapes = [each for each in SHAPES if each.depth <= most.depth and each.width <= most.continued]
+    if measures:
+        return shapes
+    alike = (TreeShape(max(n, 2 * filled - 1), min(d, filled - 1), filled) for n, d, _ in shapes)
+    return list(dict.fromkeys(alike))
+
+
 LARGE = 0.25  # seconds of a pass, relative to the target's, above which a draft is large
 
 
@@ -99,6 +116,21 @@ class Costs:
     retrieval: float
     record_verify: float = 0.0
     record_level: float = 0.0
+
+    def learned(
+        self, shape: TreeShape, steps: Sequence[Step], drafting: float, *, estimated: bool
+    ) -> "Costs":
+        """Return the costs corrected by steps with trees of ``shape``, whose drafting took so long.
+
+        ``estimated``: nothing was measured yet. All levels are expected to take the same time.
+        """
+        verify = median(step.seconds for step in steps) - drafting - self.rest
+        points = {1: self.verify(1)} if estimated else dict(self.verify.points)
+        return replace(
+            self,
+            draft=Curve({shape.width: drafting / shape.depth}),
+            verify=Curve(points | {shape.nodes + 1: verify}),
+        )
 
     @property
     def rest(self) -> float:

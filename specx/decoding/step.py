@@ -265,12 +265,6 @@ def has_experts(model: LoadedModel) -> bool:
     return any(layer.mlp.experts is not None for layer in model.decoder_spec.layers)
 
 
-def rows_cost_little(model: LoadedModel, runner: Runner) -> bool:
-    """Return True if 64 rows take hardly longer than one: on a GPU, unless weights are packed."""
-    is_packed = any(not isinstance(each.out.weight, Tensor) for each in model.model.weights.layers)
-    return runner.records and not has_experts(model) and not is_packed
-
-
 def _seconds(state: DecodingState, stage: Callable[[], object], times: int = MEASURED) -> float:
     """Time a stage as part of a step."""
     stopwatch, runner, settled = Stopwatch(state.end.root.device), state.runner.another(), 0

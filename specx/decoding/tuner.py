@@ -5,8 +5,9 @@ passes are measured and, on a GPU, recorded. The remaining tokens have to recove
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
 is tried only if little can be lost: a draft that is never right may cost at most the share ``LOSS``
 of the text's time. The share is larger if an ordinary draft would gain much more. On a CPU, costs
-are measured before the draft reads anything; on a GPU, where measuring takes recordings, after a
-few steps with a small tree. While a draft is recorded, plain decoding goes on.
+are measured before the draft reads anything. On a GPU they are learned from the steps; where each
+row costs something there, they are measured after a few of them. While a draft is recorded, plain
+decoding goes on.
 
 **The tree**: of a few shapes, the fastest for the remaining text by the pair's costs and the latest
 acceptance (``cost.py``). While a new shape is recorded, steps go on as before.
@@ -16,24 +17,13 @@ the latest steps of both.
 """
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.cost import (
-    LARGE,
-    SHAPES,
-    Acceptance,
-    Begun,
-    Costs,
-    Curve,
-    TreePlan,
-    TreeShape,
-)
+from specx.decoding.cost import LARGE, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
-from specx.decoding.grower import filled_up
 from specx.decoding.times import PLAIN_STEPS, KnownCosts, RetrievalClock, Strategy, Times
-from specx.profile import AutoTree, Settings, TreeSettings
 from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
@@ -79,7 +69,7 @@ class Tuner:
     of the draft's seconds per pass to the target's; ``reads``: the same ratio for reading the
     prompt, 0 if the draft reads it along with the target. ``begun``: called once a plain token is
     timed; ``recorded``: returns the recorded tree shapes. ``shapes``: the shapes to choose from.
-    ``measures``: costs are measured, not learned from steps alone.
+    ``measures``: costs are measured, not learned from the steps.
     """
 
     below: float | None
@@ -334,7 +324,11 @@ class Tuner:
         self.known.acceptance[self.kind] = self.acceptance
         times, left = self.times, max(self.left, 1)
         if self._drafting and not self.measures:
-            self._learn_from_steps()
+            estimated = not self._is_measured
+            self._costs = self.costs.learned(
+                self.shape, times.recent, median(self._drafting), estimated=estimated
+            )
+            self.known.costs[self.kind], self._is_measured = self._costs, True
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
@@ -354,23 +348,6 @@ class Tuner:
         if is_known:
             return self.costs.plan(shape, seconds / left)
         return None if may_be_luck else "measure"
-
-    def _learn_from_steps(self) -> None:
-        """Correct the costs by recent steps: seconds of a level, and of all but drafting."""
-        assert self.kind is not None
-        costs, steps = self.costs, self.times.recent
-        level = median(self._drafting) / self.shape.depth
-        rest = median(step.seconds for step in steps) - median(self._drafting) - costs.rest
-        draft, verify = dict(costs.draft.points), dict(costs.verify.points)
-        if not self._is_measured:  # estimates
-            draft, verify = {}, {1: costs.verify(1)}
-        rows = filled_up(max(self.shape.width, self.shape.depth + 1))
-        self._costs = replace(
-            costs,
-            draft=Curve(draft | {rows: level}),
-            verify=Curve(verify | {self.shape.nodes + 1: rest}),
-        )
-        self.known.costs[self.kind], self._is_measured = self._costs, True
 
     def _best(
         self,
@@ -410,48 +387,3 @@ class Tuner:
         if self._plan is None or self._costs is None:
             return None
         return self._costs.step(self.shape, self._plan.every, step.levels)
-
-
-def tuner_for(
-    settings: Settings,
-    drafter: Drafter,
-    left: int,
-    known: KnownCosts,
-    *,
-    size: float = 0.0,
-    reads: float = 0.0,
-    begun: Callable[[], Begun] = Begun,
-    measures: bool = True,
-) -> Tuner:
-    """Return the tuner of a text; ``left`` and what has a default: as in ``Tuner``."""
-    kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
-    below, most = settings.fallback, TreeShape.of(settings.tree)
-    if kind is not None:
-        below = below or 0.0  # trees are compared with plain decoding in any case
-    return Tuner(
-        below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
-        left=left,
-        shape=most,
-        known=known,
-        kind=kind,
-        beside=drafter.beside,
-        size=size,
-        reads=reads if drafter.features is None else 0.0,
-        begun=begun,
-        measures=measures,
-        recorded=lambda: drafter.shapes,
-        shapes=shapes_for(settings.tree, drafter.filled, measures=measures),
-    )
-
-
-def shapes_for(most: TreeSettings, filled: int, *, measures: bool) -> list[TreeShape]:
-    """Return the shapes to choose from, within ``most``.
-
-    ``filled``: as in ``Drafter``. Where levels are filled up and rows cost little, all trees have
-    that width and 31 nodes or more, so that what is compiled for the first serves all.
-    """
-    shapes = [each for each in SHAPES if each.depth <= most.depth and each.width <= most.continued]
-    if filled == 1 or measures:
-        return shapes
-    alike = (TreeShape(max(n, 2 * filled - 1), min(d, filled - 1), filled) for n, d, _ in shapes)
-    return list(dict.fromkeys(alike))

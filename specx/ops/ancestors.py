@@ -28,14 +28,10 @@ class AncestorMask:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def once(
-        self, derive: Callable[[Tensor], Tensor], then: Callable[[Tensor], object] | None = None
-    ) -> Tensor:
-        """Return ``derive(sets)``, computed once for all layers; then call ``then`` of it."""
+    def once(self, derive: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return ``derive(sets)``, computed once for all layers."""
         if derive not in self._derived:
             self._derived[derive] = derive(self.sets)
-            if then is not None:
-                then(self._derived[derive])
         return self._derived[derive]
 
     @cached_property

@@ -5,9 +5,9 @@ from functools import cache
 from heapq import heappop, heappush
 from random import Random
 
-from specx.decoding.cost import CPU_ROWS, Begun, Costs, Curve, TreePlan, TreeShape
+from specx.decoding.cost import CPU_ROWS, Begun, Costs, Curve, TreePlan, TreeShape, shapes_for
 from specx.decoding.times import KnownCosts
-from specx.decoding.tuner import Tuner, shapes_for
+from specx.decoding.tuner import Tuner
 from specx.profile import AutoTree
 from specx.records import FellBack, Step
 
@@ -213,7 +213,22 @@ QWEN = SimulatedPair(
     reading=0.0084,
     size=0.5,
 )
-# The same files on two cores with AVX2 behind 850 tokens.
+# A target of the form of 8B with a draft of the 0.5B's behind 4,000 tokens on an H200 in bfloat16.
+EIGHT = SimulatedPair(
+    costs=Costs(
+        4.4e-3,
+        Curve({16: 0.57e-3, 32: 0.75e-3}),
+        Curve({1: 4.21e-3, 17: 4.46e-3, 64: 4.66e-3}),
+        retrieval=0.07e-3,
+        record_verify=0.019,
+        record_level=0.003,
+    ),
+    likeliest=(0.8,),
+    prefill=0.092,
+    reading=0.014,
+    size=0.1,
+)
+# The files of QWEN on two cores with AVX2 behind 850 tokens.
 ON_A_LAPTOP = SimulatedPair(
     costs=Costs(0.17, Curve({1: 0.04, 9: 0.12}), Curve({1: 0.17, 9: 0.7}), retrieval=0.01),
     likeliest=QWEN.likeliest,

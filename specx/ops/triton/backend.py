@@ -131,12 +131,9 @@ class TritonOps(TorchOps):
         Triton's kernel also supports windows, caps and sinks. Both kernels give a row the same
         result. The choice of the merging kernel does not depend on the number of rows. A draft's
         short cache is read in one launch.
-
-        Kernels read the mask's recent rows early. Outside a forward pass, which prepares its mask,
-        another kernel is launched between, which begins when they are complete.
         """
         scale = scaling * tree_attention.LOG2_E
-        recent = mask.once(tree_attention.recent_rows, then=torch.zeros_like)
+        recent = mask.once(tree_attention.recent_rows)
         inputs = TreeInputs(
             q, keys, values, prefix, mask.sets, recent, scale, window, softcap, sinks
         )
