@@ -117,19 +117,16 @@ class Costs:
     record_verify: float = 0.0
     record_level: float = 0.0
 
-    def learned(
-        self, shape: TreeShape, steps: Sequence[Step], drafting: float, *, estimated: bool
-    ) -> "Costs":
+    def learned(self, shape: TreeShape, steps: Sequence[Step], drafting: float) -> "Costs":
         """Return the costs corrected by steps with trees of ``shape``, whose drafting took so long.
 
-        ``estimated``: nothing was measured yet. All levels are expected to take the same time.
+        All levels are expected to take the same time.
         """
         verify = median(step.seconds for step in steps) - drafting - self.rest
-        points = {1: self.verify(1)} if estimated else dict(self.verify.points)
         return replace(
             self,
             draft=Curve({shape.width: drafting / shape.depth}),
-            verify=Curve(points | {shape.nodes + 1: verify}),
+            verify=Curve({**self.verify.points, shape.nodes + 1: verify}),
         )
 
     @property

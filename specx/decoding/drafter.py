@@ -36,6 +36,9 @@ class Drafter(ABC):
     levels: int
     """The maximum levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
 
+    filled: int = 1
+    """A level of its trees takes as long with this number of nodes as with one."""
+
     beside: int | None = None
     """The maximum levels of trees from ``grow``, if ``look_up`` may also draft alone; else None."""
 
@@ -67,11 +70,6 @@ class Drafter(ABC):
     @abstractmethod
     def grow(self, root: Tensor) -> TokenTree:
         """Grow a tree after ``root`` int64 [1], the last token of the text."""
-
-    @property
-    def filled(self) -> int:
-        """A level of its trees takes as long with this number of nodes as with one."""
-        return 1
 
     def look_up(self, root: Tensor) -> TokenTree:
         """Grow a tree by lookup alone. Only drafters with ``beside`` set have this method."""

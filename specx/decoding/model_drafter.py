@@ -103,7 +103,9 @@ class ModelDrafter(Drafter):
         self.draft_plan, self.adaptive = plan, plan.cache.retrieve == "adaptive"
         tree = plan.tree
         words = words_of(tree.depth, min(tree.continued, tree.nodes - plan.reserved))
-        self._passes = DraftPasses(self.model, words) if self._shares_passes else None
+        self._passes = None
+        if self._shares_passes:
+            self._passes, self.filled = DraftPasses(self.model, words), ROWS[0]
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
         self._use(TreePlan(plan.tree, plan.cache.every))
@@ -184,10 +186,6 @@ class ModelDrafter(Drafter):
     @property
     def kind(self) -> str:
         return self.draft_plan.cache.model_dump_json()
-
-    @property
-    def filled(self) -> int:
-        return 1 if self._passes is None else ROWS[0]
 
     @property
     def shapes(self) -> Set[TreeShape]:

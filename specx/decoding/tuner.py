@@ -238,7 +238,8 @@ class Tuner:
         known, estimated = self._costs, begun.costs(plain, self.size)
         if not self._is_measured:
             known = self.known.costs_at(self.kind, estimated)
-        self._is_measured, self._costs = known is not None, known or estimated
+        self._is_measured = known is not None or not self.measures
+        self._costs = known or estimated
         if known is None and not begun.recording and not begun.copies:
             return "measure" if self._may_measure(begun) else self._fall_back(1.0, tried=False)
         if not self._may_begin(begun):
@@ -306,8 +307,8 @@ class Tuner:
     def _first(self, costs: Costs) -> TreeShape:
         """Return the first shape: a small tree, if the draft is unknown and rows may cost much."""
         is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
-        is_known = is_known or not self.measures
-        shapes = [each for each in self.shapes if is_known or each.nodes < FIRST]
+        every = is_known or not self.measures
+        shapes = [each for each in self.shapes if every or each.nodes < FIRST]
         return self._best(costs, self.acceptance, max(self.left, 1) * costs.plain, shapes)[0]
 
     def use(self, plan: TreePlan) -> None:
@@ -324,28 +325,24 @@ class Tuner:
         self.known.acceptance[self.kind] = self.acceptance
         times, left = self.times, max(self.left, 1)
         if self._drafting and not self.measures:
-            estimated = not self._is_measured
-            self._costs = self.costs.learned(
-                self.shape, times.recent, median(self._drafting), estimated=estimated
-            )
-            self.known.costs[self.kind], self._is_measured = self._costs, True
+            self._costs = self.costs.learned(self.shape, times.recent, median(self._drafting))
+            self.known.costs[self.kind] = self._costs
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
         now = self._seconds_left(self.shape, self.costs, self.acceptance)
         shape, seconds = self._best(self.costs, self.acceptance, now)
-        is_known = self._is_measured or not self.measures
-        if not is_known:
+        if not self._is_measured:
             seconds += self.costs.measuring
-        hoped = seconds * self.below * (1.0 if is_known else LIKELY)
+        hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
         plain = left * self.costs.plain
         may_be_luck = times.seen <= LOOKS[1]
         if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
             return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds or hoped > plain:
             return None
-        if is_known:
+        if self._is_measured:
             return self.costs.plan(shape, seconds / left)
         return None if may_be_luck else "measure"
 
