@@ -164,9 +164,7 @@ def make_tuner(
     below, size = settings.fallback, pair.size
     if kind is not None:
         below = below or 0.0  # trees are compared with plain decoding in any case
-    outputs = (each.out.weight for each in pair.target.model.weights.layers)
-    is_dense = not has_experts(pair.target) and all(isinstance(each, Tensor) for each in outputs)
-    measures = not (records and is_dense and drafter.filled > 1)
+    measures = not (records and drafter.filled > 1 and _is_dense(pair.target))
     return Tuner(
         below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
         left=left,
@@ -181,3 +179,9 @@ def make_tuner(
         recorded=lambda: drafter.shapes,
         shapes=shapes_for(settings.tree, drafter.filled, measures=measures),
     )
+
+
+def _is_dense(model: LoadedModel) -> bool:
+    """Return True for a model without experts and packed weights."""
+    outputs = (each.out.weight for each in model.model.weights.layers)
+    return not has_experts(model) and all(isinstance(each, Tensor) for each in outputs)
