@@ -1,9 +1,11 @@
 """The cost of a step, its accepted drafts, and its speedup: Equation 1 of the paper."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import heappop, heappush
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from specx.profile import LONGEST_INTERVAL, TreeSettings
@@ -25,28 +27,18 @@ class Curve:
 
     def __call__(self, rows: int) -> float:
         """Interpolate between the two nearest points; extrapolate from the last two."""
-        seconds = self._known.get(rows)
-        if seconds is None:
-            seconds = self._known[rows] = self._between(rows)
-        return seconds
-
-    @cached_property
-    def _known(self) -> dict[int, float]:
-        return {}
-
-    def _between(self, rows: int) -> float:
-        least, seconds, lines = self._lines
-        if rows <= least or not lines:
+        known = self._sorted
+        least, seconds = known[0]
+        if rows <= least or len(known) == 1:
             return seconds
-        (left, low), (right, high) = next((x for x in lines if rows <= x[1][0]), lines[-1])
+        lines = pairwise(known)
+        (left, low), (right, high) = next((x for x in lines if rows <= x[1][0]), known[-2:])
         # Noise may let a longer pass look shorter, and then fewer and fewer would be free.
         return low + max(0.0, high - low) * (rows - left) / (right - left)
 
     @cached_property
-    def _lines(self) -> tuple[int, float, list[tuple[tuple[int, float], tuple[int, float]]]]:
-        """The first point, and every pair of neighbouring points."""
-        known = sorted(self.points.items())
-        return *known[0], list(pairwise(known))
+    def _sorted(self) -> list[tuple[int, float]]:
+        return sorted(self.points.items())
 
     def times(self, factor: float) -> "Curve":
         """Return the curve with all seconds multiplied by a factor."""
@@ -81,8 +73,23 @@ SIZES = (
 )
 TREES = tuple(TreeShape(*size) for size in (*SIZES, (63, 16, 32)))
 SHAPES = (*CHAINS, *SIBLINGS, *TREES)
+
+
+def shapes_for(most: TreeSettings, filled: int, *, measures: bool) -> list[TreeShape]:
+    """Return the shapes to choose from, within ``most``.
+
+    ``filled``: as in ``Drafter``; ``measures``: as in ``Tuner``. Where levels are filled up and
+    rows cost little, all trees have that width and 31 nodes or more, so that what is compiled for
+    the first serves all.
+    """
+    shapes = [each for each in SHAPES if each.depth <= most.depth and each.width <= most.continued]
+    if measures:
+        return shapes
+    alike = (TreeShape(max(n, 2 * filled - 1), min(d, filled - 1), filled) for n, d, _ in shapes)
+    return list(dict.fromkeys(alike))
+
+
 LARGE = 0.25  # seconds of a pass, relative to the target's, above which a draft is large
-FIRST = tuple(shape for shape in SHAPES if shape.nodes < 32)  # of an unknown draft
 
 
 @dataclass(frozen=True)
@@ -99,18 +106,28 @@ class Costs:
 
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of
     tokens, by rows; ``verify``: one verification, by rows; ``retrieval``: one retrieval, 0 without
-    retrieval. ``stops``: True if a tree stops growing when another level does not pay.
-    ``record_verify``, ``record_level``: recording a verification or a level as a CUDA graph, 0 on a
-    CPU.
+    retrieval. ``record_verify``, ``record_level``: recording a verification or a level as a CUDA
+    graph, 0 on a CPU.
     """
 
     plain: float
     draft: Curve
     verify: Curve
     retrieval: float
-    stops: bool = False
     record_verify: float = 0.0
     record_level: float = 0.0
+
+    def learned(self, shape: TreeShape, steps: Sequence[Step], drafting: float) -> "Costs":
+        """Return the costs corrected by steps with trees of ``shape``, whose drafting took so long.
+
+        All levels are expected to take the same time.
+        """
+        verify = median(step.seconds for step in steps) - drafting - self.rest
+        return replace(
+            self,
+            draft=Curve({shape.width: drafting / shape.depth}),
+            verify=Curve({**self.verify.points, shape.nodes + 1: verify}),
+        )
 
     @property
     def rest(self) -> float:
@@ -166,10 +183,6 @@ class Costs:
         tree = TreeSettings(nodes=nodes, depth=depth, width=width, threshold=threshold)
         return TreePlan(tree, self.interval(shape))
 
-    def speedup(self, shape: TreeShape, every: int, levels: float, tokens: float) -> float:
-        """Return the speedup over plain decoding of steps that emit ``tokens`` tokens each (τ)."""
-        return tokens * self.plain / self.step(shape, every, levels)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
@@ -204,6 +217,9 @@ class Begun:
 
 
 PRIOR = 0.75  # chance of a draft below an accepted one: a 0.5B draft of a 1.5B target on reports
+# More is accepted for each level than at places that are all alike: a draft knows where it is
+# uncertain. The pair of PRIOR: 1 % of three levels, 4 to 10 % of six, 11 % of ten.
+SURE = 0.01
 RESCUE = 0.8  # of this is the chance of very many siblings, where the likeliest is wrong
 PRIOR_STEPS = 4.0  # steps that the priors count for
 MEMORY = 0.975  # weight of a step in the next one of its kind: the latest 40 or so count
@@ -261,17 +277,18 @@ class Acceptance:
         self.there = MEMORY * self.there + min(accepted, step.levels - 1)
 
     def expect(self, shape: TreeShape) -> tuple[float, float]:
-        """Return the expected accepted drafts and levels grown per step for a shape."""
-        reached, accepted = 1.0, 0.0
+        """Return the expected accepted drafts and levels grown per step for a shape.
+
+        A tree takes the likeliest nodes: below an accepted one, the draft's first choice and
+        siblings, of which the first n have n / (n + 1) of the chance of very many.
+        """
         overall = _share(sum(self.hit), sum(self.tried), PRIOR, PRIOR_STEPS)
-        rescue = _share(self.rescued, self.missed, RESCUE * overall, PRIOR_STEPS)
-        rescue, goes_on = min(1.0, cover(shape) * rescue), _share(self.there, self.wanted)
-        for tried, hit in zip(self.tried[: shape.depth], self.hit, strict=False):
-            likeliest = _share(hit, tried, overall, PRIOR_STEPS)
-            rescued = (1 - likeliest) * rescue
-            accepted += reached * (likeliest + rescued)
-            # Where one node of a level is continued, nothing stands below a sibling.
-            reached *= (likeliest + (rescued if shape.width > 1 else 0.0)) * goes_on
+        many = _share(self.rescued, self.missed, RESCUE * overall, PRIOR_STEPS)
+        counts = zip(self.hit[: shape.depth], self.tried, strict=False)
+        chances = [_share(hit, tried, overall, PRIOR_STEPS) for hit, tried in counts]
+        accepted = _best_nodes(shape, chances, many, _share(self.there, self.wanted))
+        if shape.width > 1:
+            accepted *= 1 + SURE * (shape.depth - 1)
         return accepted, 1 + (shape.depth - 1) * _share(self.grew, self.could)
 
     @classmethod
@@ -292,6 +309,26 @@ class Acceptance:
         if not since:
             for name in ("missed", "rescued", "could", "grew", "wanted", "there"):
                 setattr(self, name, factor * getattr(self, name))
+
+
+def _best_nodes(shape: TreeShape, chances: list[float], many: float, goes_on: float) -> float:
+    """Return the summed chances of the nodes of a tree, as in ``Acceptance.expect``.
+
+    ``chances``: of the first choice, by depth; ``many``: of very many siblings where it is wrong.
+    """
+    continued, total = [0] * shape.depth, 0.0
+    heap = [(-chances[0], 0, 0, 1.0)]  # chance, depth, place among siblings, chance of the parent
+    for _ in range(shape.nodes):
+        chance, depth, place, parent = heappop(heap)
+        total -= chance
+        before, share = (min(1.0, many * n / (n + 1)) for n in (place, place + 1))
+        sibling = parent * (1 - chances[depth]) * (share - before)
+        heappush(heap, (-sibling, depth, place + 1, parent))
+        if depth + 1 < shape.depth and continued[depth] < shape.width:
+            continued[depth] += 1
+            reached = -chance * goes_on
+            heappush(heap, (-reached * chances[depth + 1], depth + 1, 0, reached))
+    return total
 
 
 def cover(shape: TreeShape) -> float:

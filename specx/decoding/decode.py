@@ -19,7 +19,7 @@ from specx.decoding.stages import TextEnd
 from specx.decoding.step import LOADING, DecodingState, measure_costs, with_retrieval
 from specx.decoding.stopwatch import HostCopy, PendingEvents, Stopwatch, has_passed
 from specx.decoding.target import SourceSettings, Target, room_for
-from specx.decoding.tuner import Tuner, tuner_for
+from specx.decoding.tuner import Tuner
 from specx.decoding.workspace import Workspace, WorkspacePool, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
 from specx.models.loaded import LoadedModel
@@ -138,10 +138,8 @@ def decode(
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     begun = partial(_begun, workspace, len(prompt))
-    tuner = tuner_for(
-        settings, workspace.drafter, limit, pair.known,
-        size=pair.size, reads=min(pair.size, pair.weights), begun=begun,
-    )  # fmt: skip
+    records = workspace.state.runner.records
+    tuner = methods.make_tuner(settings, pair, workspace.drafter, limit, begun, records=records)
     document = sources.document if sources else None
     return _events(workspace, tuner, budget, prompt, pool, document)
 

@@ -36,6 +36,9 @@ class Drafter(ABC):
     levels: int
     """The maximum levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
 
+    filled: int = 1
+    """A level of its trees takes as long with this number of nodes as with one."""
+
     beside: int | None = None
     """The maximum levels of trees from ``grow``, if ``look_up`` may also draft alone; else None."""
 

@@ -43,8 +43,9 @@ class _Pass:
 
     _cache: PreallocatedCache
 
-    def __init__(self, model: LoadedModel, rows: int, words: int) -> None:
-        self._model, device = model, model.device
+    def __init__(self, model: LoadedModel, rows: int, words: int, spare: int) -> None:
+        """``spare``: rows at the end of the cache that are for passes with more words."""
+        self._model, self._spare, device = model, spare, model.device
         self._tokens, self._positions, self._slots = torch.zeros(
             3, rows, dtype=torch.int64, device=device
         )
@@ -67,7 +68,7 @@ class _Pass:
         cache, sets = self._cache, self._sets
         call = TreeCall(
             ops=self._model.ops,
-            mapping=cache.mapping_to(self._slots),
+            mapping=cache.mapping_to(self._slots, spare=self._spare),
             prefix=cache.length,
             mask=AncestorMask(sets, BITS * sets.shape[1]),
         )
@@ -75,17 +76,21 @@ class _Pass:
 
 
 class DraftPasses:
-    """The passes of a draft, by the number of rows and the number of words of an ancestor set."""
+    """The passes of a draft, by the number of rows and the number of words of an ancestor set.
 
-    def __init__(self, model: LoadedModel) -> None:
-        self._model = model
+    ``words``: of the sets in its largest trees.
+    """
+
+    def __init__(self, model: LoadedModel, words: int) -> None:
+        self._model, self._words = model, words
         self._passes: dict[tuple[int, int], _Pass] = {}
 
     def prepare(self, words: int) -> None:
         """Make the inputs of passes, which cannot be made while a stage is recorded."""
         for rows in ROWS:
             if (rows, words) not in self._passes:
-                self._passes[rows, words] = _Pass(self._model, rows, words)
+                spare = BITS * (self._words - words)
+                self._passes[rows, words] = _Pass(self._model, rows, words, spare)
 
     def chain(self, rows: int, words: int) -> Tensor:
         """Return the sets of a chain that fills the pass of ``rows`` rows: int64 [R, W]."""

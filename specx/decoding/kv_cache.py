@@ -165,9 +165,16 @@ class PreallocatedCache:
             assert self._ahead is None or after + count <= self._ahead, "more rows than a ring has"
         return self.mapping_to(self.length + self._rows[after : after + count])
 
-    def mapping_to(self, rows: Tensor) -> SlotMapping:
-        """Map tokens to ``rows`` int64 [T], in the text or after it."""
-        return SlotMapping(self._by_layer, rows)
+    def mapping_to(self, rows: Tensor, spare: int = 0) -> SlotMapping:
+        """Map tokens to ``rows`` int64 [T], in the text or after it.
+
+        ``spare``: rows at the end that the pass does not use. Attention to a shorter cache takes a
+        GPU less time, if all layers are in one tensor.
+        """
+        storage = self._by_layer
+        if spare and isinstance(storage, Tensor):
+            storage = storage[..., : self.capacity - spare, :]
+        return SlotMapping(storage, rows)
 
     def commit(self, rows: int | Tensor) -> None:
         """Commit the first ``rows`` rows after the text: all rows of a pass."""

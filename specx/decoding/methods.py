@@ -1,17 +1,20 @@
 """The models of a run, and the drafter for each method of the command line."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from specx.decoding.cost import LARGE
+from specx.decoding.cost import LARGE, Begun, TreeShape, shapes_for
 from specx.decoding.draft_ids import proposed
 from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.head_drafter import HeadDrafter
 from specx.decoding.lookup import REACH
 from specx.decoding.lookup_drafter import BEHIND, JoinedDrafter, LookupDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
+from specx.decoding.step import has_experts
 from specx.decoding.times import KnownCosts
+from specx.decoding.tuner import Tuner
 from specx.models.head_files import LoadedHead
 from specx.models.loaded import LoadedModel, same_rope
 from specx.profile import AutoTree, Facts, Settings
@@ -141,3 +144,44 @@ def make_drafter(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:
         return kind(pair.draft, pair.draft_allowed, plan, max_tokens)
     plan = replace(plan, reserved=1, others=REACH + 1, behind=BEHIND)
     return JoinedDrafter(kind(pair.draft, pair.draft_allowed, plan, max_tokens), max_tokens)
+
+
+def make_tuner(
+    settings: Settings,
+    pair: Pair,
+    drafter: Drafter,
+    left: int,
+    begun: Callable[[], Begun] = Begun,
+    *,
+    records: bool = False,
+) -> Tuner:
+    """Return the tuner of a text; ``left``, ``begun``: as in ``Tuner``; ``records``: of a runner.
+
+    Costs are learned from the steps where levels are filled up, and 64 rows of the target take
+    hardly longer than one: on a GPU, unless it has experts or packed weights.
+    """
+    kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
+    below, size = settings.fallback, pair.size
+    if kind is not None:
+        below = below or 0.0  # trees are compared with plain decoding in any case
+    measures = not (records and drafter.filled > 1 and _is_dense(pair.target))
+    return Tuner(
+        below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
+        left=left,
+        shape=TreeShape.of(settings.tree),
+        known=pair.known,
+        kind=kind,
+        beside=drafter.beside,
+        size=size,
+        reads=min(size, pair.weights) if drafter.features is None else 0.0,
+        begun=begun,
+        measures=measures,
+        recorded=lambda: drafter.shapes,
+        shapes=shapes_for(settings.tree, drafter.filled, measures=measures),
+    )
+
+
+def _is_dense(model: LoadedModel) -> bool:
+    """Return True for a model without experts and packed weights."""
+    outputs = (each.out.weight for each in model.model.weights.layers)
+    return not has_experts(model) and all(isinstance(each, Tensor) for each in outputs)

@@ -12,7 +12,7 @@ from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.draft_ids import DraftIds
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape, in_chunks, prefill_chunk
-from specx.decoding.grower import DraftPasses, TreeGrower, filled_up
+from specx.decoding.grower import ROWS, DraftPasses, TreeGrower, filled_up, words_of
 from specx.decoding.kv_cache import DraftCache, PreallocatedCache
 from specx.decoding.layer_state import CacheGroup
 from specx.decoding.target import Target
@@ -101,7 +101,11 @@ class ModelDrafter(Drafter):
         if self._ids is not None:
             self.model, self.allowed = self._ids.model, self._ids.allowed
         self.draft_plan, self.adaptive = plan, plan.cache.retrieve == "adaptive"
-        self._passes = DraftPasses(self.model) if self._shares_passes else None
+        tree = plan.tree
+        words = words_of(tree.depth, min(tree.continued, tree.nodes - plan.reserved))
+        self._passes = None
+        if self._shares_passes:
+            self._passes, self.filled = DraftPasses(self.model, words), ROWS[0]
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
         self._use(TreePlan(plan.tree, plan.cache.every))

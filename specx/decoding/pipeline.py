@@ -11,7 +11,7 @@ from specx.decoding.stopwatch import HostCopy, Moment, has_passed, seconds_betwe
 from specx.decoding.tuner import Tuner
 from specx.records import Step
 
-BUSY, BUSY_PLAINLY = 3, 12  # steps that a device is given to do while others are recorded
+BUSY = 12  # steps, at most, that a device is given to do while others are recorded
 
 
 class Pipeline:
@@ -29,6 +29,7 @@ class Pipeline:
         self._in_flight: deque[LaunchedStep] = deque()
         self._read_steps = 0
         self._ended: Moment | None = None  # of the last step that was read
+        self._seconds = 0.0  # that it took
 
     def launch(self) -> Iterator[None]:
         """Launch the steps that run ahead, after recording their stages.
@@ -52,7 +53,9 @@ class Pipeline:
         are recorded first, while the device still has steps to do.
         """
         if drafter is not None and self.state.would_record(drafter, trees):
-            busy = BUSY if self.state.drafter.levels else BUSY_PLAINLY
+            # As many as take as long as a stage takes to be recorded.
+            longest = self.state.runner.longest
+            busy = min(BUSY, 2 + int(longest / self._seconds)) if self._seconds else BUSY
             self._fill(busy)
             for _ in self.state.prepare(drafter, trees):
                 while self._in_flight and has_passed(self._in_flight[0].copy.done):
@@ -93,6 +96,8 @@ class Pipeline:
             levels=launched.levels,
             ranks=ranks,
         )
+        self._seconds = step.seconds
+        seconds, records = launched.laps.seconds, self.state.runner.records
         self.state.drafter.end_step(len(tokens))
         self.tuner.note(
             launched.plan.strategy,
@@ -100,7 +105,8 @@ class Pipeline:
             self._read_steps,
             settled=launched.settled,
             gain=gain,
-            verification=launched.laps.seconds("verification"),
+            verification=None if records else seconds("verification"),
+            drafting=seconds("drafting") if records else None,
         )
         self._read_steps += 1
         return step

@@ -248,7 +248,7 @@ def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs
     for each, before in zip(kept, saved, strict=True):
         if each is not None and before is not None:
             each.copy_(before)
-    costs = replace(begun, draft=Curve(draft), verify=Curve(verify), stops=kind == "cpu")
+    costs = replace(begun, draft=Curve(draft), verify=Curve(verify))
     return with_retrieval(costs, state) if state.drafter is drafter else costs
 
 

@@ -117,7 +117,7 @@ class Laps:
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a part; None if it did not run or the GPU has not reported it."""
         spans = [(begin, end) for part, begin, end in self.spans if part == name]
-        if not spans or not isinstance(spans[0][0], float):
+        if not spans or not has_passed(spans[-1][1]):
             return None
         return sum(seconds_between(begin, end) for begin, end in spans)
 

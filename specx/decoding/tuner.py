@@ -5,11 +5,12 @@ passes are measured and, on a GPU, recorded. The remaining tokens have to recove
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
 is tried only if little can be lost: a draft that is never right may cost at most the share ``LOSS``
 of the text's time. The share is larger if an ordinary draft would gain much more. On a CPU, costs
-are measured before the draft reads anything; on a GPU, where measuring takes recordings, after a
-few steps with a small tree. While a draft is recorded, plain decoding goes on.
+are measured before the draft reads anything. On a GPU they are learned from the steps; where each
+row costs something there, they are measured after a few of them. While a draft is recorded, plain
+decoding goes on.
 
 **The tree**: of a few shapes, the fastest for the remaining text by the pair's costs and the latest
-acceptance (``cost.py``). The time for recording a new shape is included.
+acceptance (``cost.py``). While a new shape is recorded, steps go on as before.
 
 **Who drafts**, the model with lookup or lookup alone, is decided before each step, by the times of
 the latest steps of both.
@@ -20,10 +21,9 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.cost import FIRST, LARGE, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
+from specx.decoding.cost import LARGE, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.times import PLAIN_STEPS, KnownCosts, RetrievalClock, Strategy, Times
-from specx.profile import AutoTree, Settings
 from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
@@ -39,6 +39,7 @@ LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 
 # MOST_LOSS of the text's seconds.
 DRAFTING_STEPS = 16
 GAIN = 1.04  # predicted for the rest of the text, for the tree to change
+FIRST = 32  # nodes of the first trees of an unknown draft, fewer than so many
 COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 
 
@@ -68,6 +69,7 @@ class Tuner:
     of the draft's seconds per pass to the target's; ``reads``: the same ratio for reading the
     prompt, 0 if the draft reads it along with the target. ``begun``: called once a plain token is
     timed; ``recorded``: returns the recorded tree shapes. ``shapes``: the shapes to choose from.
+    ``measures``: costs are measured, not learned from the steps.
     """
 
     below: float | None
@@ -81,10 +83,12 @@ class Tuner:
     begun: Callable[[], Begun] = Begun
     recorded: Callable[[], Set[TreeShape]] = frozenset
     shapes: Sequence[TreeShape] = SHAPES
+    measures: bool = True
     times: Times = field(default_factory=Times)
     needs_retrieval: bool = False  # a retrieval has to be timed for them
     _costs: Costs | None = None  # of this text, where trees are chosen
     _is_measured: bool = False  # the costs are more than estimates
+    _drafting: list[float] = field(default_factory=list)  # of the recent steps, where it is known
     acceptance: Acceptance = field(init=False)
     _plan: TreePlan | None = None  # of the trees in use, where they are chosen
     _retrievals: RetrievalClock = field(default_factory=RetrievalClock)
@@ -149,11 +153,13 @@ class Tuner:
         settled: bool,
         gain: int | None = None,
         verification: float | None = None,
+        drafting: float | None = None,
     ) -> None:
         """Record step number ``place`` of the text, counted from 0.
 
         ``settled``: its time is typical; ``gain``: as in ``Drafter.expected_gain``;
-        ``verification``: its seconds, if already known.
+        ``verification``: its seconds, if the machine's pace is told by them; ``drafting``: its
+        seconds, if costs are learned by them.
         """
         self.left -= len(step.tokens)
         if gain is not None:
@@ -173,6 +179,8 @@ class Tuner:
                 self.times.note_verification(step.drafted, verification, expected)
             self.times.count(place, step, self._modelled(step))
         self._undecided = self.times.note(strategy, step)
+        if drafting is not None and self._undecided:
+            self._drafting = [*self._drafting, drafting][-len(self.times.recent) :]
 
     def _note_plain(self, step: Step, *, settled: bool) -> None:
         """Record the time of a plain step, as long as such times are needed."""
@@ -230,7 +238,8 @@ class Tuner:
         known, estimated = self._costs, begun.costs(plain, self.size)
         if not self._is_measured:
             known = self.known.costs_at(self.kind, estimated)
-        self._is_measured, self._costs = known is not None, known or estimated
+        self._is_measured = known is not None or not self.measures
+        self._costs = known or estimated
         if known is None and not begun.recording and not begun.copies:
             return "measure" if self._may_measure(begun) else self._fall_back(1.0, tried=False)
         if not self._may_begin(begun):
@@ -241,7 +250,7 @@ class Tuner:
     def _may_measure(self, begun: Begun) -> bool:
         """Return True if drafting might gain by estimates, and to read and to measure is cheap."""
         plain, total = self.left * self.costs.plain, self._total
-        hoped = self._best(self.costs, Acceptance.constant(HOPEFUL))[1]
+        hoped = self._best(self.costs, Acceptance.constant(HOPEFUL), plain)[1]
         may_read = self.acceptance.steps >= SEEN or begun.prefill * self.reads <= MOST_LOSS * total
         is_cheap = may_read and self.costs.measuring <= MEASURING * total
         return not self.below or (is_cheap and self.below * hoped < plain)
@@ -252,7 +261,7 @@ class Tuner:
         if not self.below:
             return True
         reading, plain = begun.prefill * self.reads, self.left * costs.plain
-        expected = reading + self._begun_now(costs, self.acceptance)
+        expected = reading + self._best(costs, self.acceptance, plain)[1]
         if self.acceptance.steps >= SEEN:
             return self.below * expected < plain
         first = self._first(costs)
@@ -262,18 +271,8 @@ class Tuner:
         on_gpu = ON_GPU if begun.recording else 1.0
         if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total * on_gpu:
             return True
-        hoped = reading + self._begun_now(costs, Acceptance.constant(HOPEFUL))
+        hoped = reading + self._best(costs, Acceptance.constant(HOPEFUL), plain)[1]
         return self.below * hoped < plain and lost <= LOSS * total
-
-    def _begun_now(self, costs: Costs, acceptance: Acceptance) -> float:
-        """Return the seconds that the remaining text takes if drafting begins now.
-
-        While stages are recorded, plain decoding goes on.
-        """
-        shape, seconds = self._best(costs, acceptance)
-        recording = 0.0 if shape in self.recorded() else costs.recording
-        share = max(0.0, 1 - recording / (max(self.left, 1) * costs.plain))
-        return (seconds - recording) * share + min(recording, self.left * costs.plain)
 
     def learn_costs(self, costs: Costs) -> None:
         """Store the costs measured on this text, for this text and later ones of the pair."""
@@ -306,14 +305,16 @@ class Tuner:
         return is_known or not self.below or self.size <= LARGE
 
     def _first(self, costs: Costs) -> TreeShape:
-        """Return the first shape: a small tree, if the draft is unknown."""
+        """Return the first shape: a small tree, if the draft is unknown and rows may cost much."""
         is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
-        shapes = self.shapes if is_known else [each for each in self.shapes if each in FIRST]
-        return self._best(costs, self.acceptance, shapes)[0]
+        every = is_known or not self.measures
+        shapes = [each for each in self.shapes if every or each.nodes < FIRST]
+        return self._best(costs, self.acceptance, max(self.left, 1) * costs.plain, shapes)[0]
 
     def use(self, plan: TreePlan) -> None:
         """Record that the drafter grows these trees from now on."""
         self._plan, self.shape, self._undecided = plan, TreeShape.of(plan.tree), False
+        self._drafting = []
         self.times.restart()
         self._retrievals = RetrievalClock()
 
@@ -323,12 +324,15 @@ class Tuner:
         assert self.kind is not None
         self.known.acceptance[self.kind] = self.acceptance
         times, left = self.times, max(self.left, 1)
+        if self._drafting and not self.measures:
+            self._costs = self.costs.learned(self.shape, times.recent, median(self._drafting))
+            self.known.costs[self.kind] = self._costs
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
-        shape, seconds = self._best(self.costs, self.acceptance)
         now = self._seconds_left(self.shape, self.costs, self.acceptance)
+        shape, seconds = self._best(self.costs, self.acceptance, now)
         if not self._is_measured:
             seconds += self.costs.measuring
         hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
@@ -343,15 +347,28 @@ class Tuner:
         return None if may_be_luck else "measure"
 
     def _best(
-        self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] | None = None
+        self,
+        costs: Costs,
+        acceptance: Acceptance,
+        now: float,
+        shapes: Sequence[TreeShape] | None = None,
     ) -> tuple[TreeShape, float]:
-        """Return the shape that minimizes the time of the remaining text, and its seconds."""
-        seconds = {s: self._seconds_left(s, costs, acceptance) for s in shapes or self.shapes}
+        """Return the shape that minimizes the time of the remaining text, and its seconds.
+
+        ``now``: the seconds of the remaining text if nothing changes. While stages are recorded,
+        steps go on as before.
+        """
+        recorded = self.recorded()
+        seconds = {}
+        for shape in shapes or self.shapes:
+            recording = 0.0 if shape in recorded else min(costs.recording, now)
+            rest = self._seconds_left(shape, costs, acceptance) * (1 - recording / now)
+            seconds[shape] = recording + rest
         shape = min(seconds, key=lambda each: seconds[each])
         return shape, seconds[shape]
 
     def _seconds_left(self, shape: TreeShape, costs: Costs, acceptance: Acceptance) -> float:
-        """Return the seconds of the remaining text with trees of a shape, including recording.
+        """Return the seconds of the remaining text with trees of a shape that is recorded.
 
         The modelled time is multiplied by the ratio of measured to modelled time. If the shape was
         used before, the ratio is its own.
@@ -360,41 +377,10 @@ class Tuner:
         ratios = self.times.ratios
         ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
         step = ratio * costs.step(shape, costs.interval(shape), levels)
-        recording = 0.0 if shape in self.recorded() else costs.recording
-        return max(self.left, 1) / (1 + accepted) * step + recording
+        return max(self.left, 1) / (1 + accepted) * step
 
     def _modelled(self, step: Step) -> float | None:
         """Return the modelled seconds of a step with the trees in use, if costs are known."""
         if self._plan is None or self._costs is None:
             return None
         return self._costs.step(self.shape, self._plan.every, step.levels)
-
-
-def tuner_for(
-    settings: Settings,
-    drafter: Drafter,
-    left: int,
-    known: KnownCosts,
-    *,
-    size: float = 0.0,
-    reads: float = 0.0,
-    begun: Callable[[], Begun] = Begun,
-) -> Tuner:
-    """Return the tuner of a text; ``left``, ``size``, ``reads``, ``begun``: as in ``Tuner``."""
-    kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
-    below, most = settings.fallback, TreeShape.of(settings.tree)
-    if kind is not None:
-        below = below or 0.0  # trees are compared with plain decoding in any case
-    return Tuner(
-        below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
-        left=left,
-        shape=most,
-        known=known,
-        kind=kind,
-        beside=drafter.beside,
-        size=size,
-        reads=reads if drafter.features is None else 0.0,
-        begun=begun,
-        recorded=lambda: drafter.shapes,
-        shapes=[each for each in SHAPES if each.depth <= most.depth and each.width <= most.width],
-    )

@@ -227,6 +227,7 @@ class TreeCall(AttentionCall):
     def __post_init__(self) -> None:
         if self.mask.sets.is_cuda:  # what is derived while a pass is recorded, only that graph has
             self.mask = replace(self.mask)
+        self.ops.prepare_mask(self.mask)
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
         keys, values = self.mapping.rows_of(layer).unbind()

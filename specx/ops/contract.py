@@ -177,6 +177,12 @@ class Ops(Protocol):
 
     # Attention
 
+    def prepare_mask(self, mask: AncestorMask) -> None:
+        """Compute what layers derive of a mask, before the first kernel of a forward pass.
+
+        Kernels read it before those in front of them have ended (``programmatic_launch``).
+        """
+
     def tree_attention(
         self,
         q: Tensor,

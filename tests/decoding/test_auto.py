@@ -99,7 +99,8 @@ def test_a_draft_that_is_never_right_ends_in_plain_decoding(method, clock):
     result = same_text(NEVER, method, max_new_tokens=600)
     assert len(result.fell_back) == 1
     drafting = [step for step in result.steps if step.drafted]
-    assert 1 + LOOKS[0] <= len(drafting) <= 100  # one costs a twentieth of a plain token
+    # One costs a twentieth of a plain token, and in so small a vocabulary some are right by chance.
+    assert 1 + LOOKS[0] <= len(drafting) <= 200
     assert result.steps[-1].drafted == 0
 
 

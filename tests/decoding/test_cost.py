@@ -50,10 +50,6 @@ def test_all_nodes_are_continued_unless_the_tree_says_otherwise():
     assert TreeShape.of(TreeSettings(nodes=5, depth=2, width=1)) == (5, 2, 1)
 
 
-def test_speedup_is_plain_seconds_over_seconds_a_token():
-    assert COSTS.speedup(TREE, 2, 3, tokens=5.4) == pytest.approx(5.4 * 10.0 / 27.0)
-
-
 def test_a_plain_step_is_never_shorter_than_its_pass():
     fast = Costs(7.0, COSTS.draft, COSTS.verify, 0.0)
     assert (COSTS.rest, fast.rest) == (2.0, 0.0)

@@ -38,6 +38,13 @@ def test_new_tokens_are_mapped_behind_the_others():
     assert mapping.storage is cache.storage
 
 
+def test_a_pass_may_leave_rows_at_the_end_alone():
+    cache, _ = filled(text=4, behind=3)
+    mapping = cache.mapping_to(torch.tensor([4]), spare=8)
+    assert mapping.storage.shape[3] == cache.capacity - 8
+    assert mapping.storage.data_ptr() == cache.storage.data_ptr()
+
+
 def test_commit_drops_the_rows_it_does_not_take():
     cache, rows = filled(text=4, behind=5)
     cache.commit(2)

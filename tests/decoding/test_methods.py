@@ -6,9 +6,7 @@ import torch
 
 from specx.decoding.cost import SHAPES
 from specx.decoding.drafter import NoDrafter
-from specx.decoding.methods import Pair, make_drafter
-from specx.decoding.times import KnownCosts
-from specx.decoding.tuner import tuner_for
+from specx.decoding.methods import Pair, make_drafter, make_tuner
 from specx.profile import AutoTree, resolve
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -64,7 +62,7 @@ def test_trees_of_a_large_draft_are_small_on_a_gpu(gigabytes, device, size):
     suited = pair.suited(settings)
     assert suited.tree == AutoTree(depth=size[0], width=size[1])
     drafter = make_drafter(suited, loaded_pair, 100)
-    shapes = tuner_for(suited, drafter, 100, KnownCosts()).shapes
+    shapes = make_tuner(suited, loaded_pair, drafter, 100).shapes
     assert {each.depth for each in shapes} <= {*range(1, size[0] + 1)}
     assert (len(shapes) == len(SHAPES)) == (size == (16, 32))
     fixed = resolve(make_profile(), "specextend", loaded_pair.facts)

@@ -29,8 +29,9 @@ PROMPT = make_prompt(40)
 METHODS = ["plain", "tree", "streaming", "specextend"]
 
 
-@pytest.mark.parametrize(("levels", "busy"), [(0, pipeline.BUSY_PLAINLY), (3, pipeline.BUSY)])
-def test_a_device_has_steps_to_do_while_others_are_recorded(levels: int, busy: int) -> None:
+@pytest.mark.parametrize(("longest", "busy"), [(0.5, 2), (3.0, 5), (99.0, pipeline.BUSY)])
+def test_a_device_has_steps_to_do_while_others_are_recorded(longest: float, busy: int) -> None:
+    """As many as take as long as the longest recording, with steps of a second."""
     in_flight: list[int] = []
 
     class Steps(Pipeline):
@@ -47,11 +48,12 @@ def test_a_device_has_steps_to_do_while_others_are_recorded(levels: int, busy: i
             yield
 
     state = SimpleNamespace(
-        drafter=SimpleNamespace(levels=levels), prepare=prepare,
+        runner=SimpleNamespace(longest=longest), prepare=prepare,
         would_record=lambda drafter, _: drafter == "another",
     )  # fmt: skip
     steps = Steps(state, None, ahead=1)
     steps._fill(1)
+    steps._seconds = 1.0
     assert len(list(steps.drain("another"))) == 4 * busy
     assert in_flight == [busy] * 3
     steps._fill(2)

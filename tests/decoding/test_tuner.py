@@ -16,6 +16,7 @@ from specx.decoding.cost import (
     TreePlan,
     TreeShape,
     cover,
+    shapes_for,
 )
 from specx.decoding.stages import pack, unpack
 from specx.decoding.step import ROWS_WITH_EXPERTS
@@ -31,6 +32,7 @@ from tests.decoding.simulated import (
     AWFUL_COPYING,
     AWFUL_QWEN,
     COPYING,
+    EIGHT,
     GOOD,
     ON_A_LAPTOP,
     QWEN,
@@ -44,6 +46,7 @@ PAIRS = {
     "qwen": QWEN,
     "laptop": ON_A_LAPTOP,
     "good": GOOD,
+    "eight": EIGHT,
     "awful": AWFUL,
     "awful copying": AWFUL_COPYING,
     "awful qwen": AWFUL_QWEN,
@@ -64,12 +67,45 @@ def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, toke
     assert min(plain / text.seconds for text in later) >= (0.97 if tokens > 20 else 0.96)
 
 
-@pytest.mark.parametrize(("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9)])
+@pytest.mark.parametrize(
+    ("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9), ("eight", 0.95)]
+)
 def test_a_long_text_is_about_as_fast_as_with_the_best_fixed_tree(name: str, share: float) -> None:
     pair, tokens = PAIRS[name], 3000
     best = min(mean(pair.fixed(shape, tokens, seed) for seed in FEW_SEEDS) for shape in SHAPES)
     taken = mean(pair.tuned(tokens, seed=seed).seconds for seed in FEW_SEEDS)
     assert min(best, pair.plainly(tokens)) / taken >= share
+
+
+def test_short_texts_beside_a_large_target_have_the_best_tree():
+    """But for the first plain tokens, and one text whose beginning is unlucky."""
+    known, best = KnownCosts(), TreeShape(63, 6, 16)
+    fixed = mean(EIGHT.fixed(best, 200, seed) for seed in SEEDS) - EIGHT.costs.recording
+    texts = [EIGHT.tuned(200, known, seed) for seed in SEEDS]
+    assert sum(text.shapes == [best] for text in texts) >= len(texts) - 1
+    assert fixed / mean(text.seconds for text in texts) > 0.95
+
+
+def test_costs_of_a_gpu_are_those_of_its_steps():
+    """A level takes twice what was estimated, a verification more than a plain step."""
+    costs = replace(EIGHT.costs, draft=Curve({16: 0.9e-3}))
+    known = KnownCosts()
+    replace(EIGHT, costs=costs, noise=0.0).tuned(200, known)
+    (found,) = known.costs.values()
+    assert found.draft(16) == pytest.approx(costs.draft(16), rel=0.03)
+    for rows in found.verify.points:
+        in_step = costs.verify(rows) + costs.rest
+        assert found.verify(rows) + found.rest == pytest.approx(in_step, rel=0.03)
+
+
+def test_where_levels_are_filled_up_one_pass_serves_all_trees():
+    shapes = shapes_for(AutoTree(), 16, measures=False)
+    assert all(shape.width == 16 > shape.depth and shape.nodes >= 31 for shape in shapes)
+    assert len(set(shapes)) == len(shapes)
+    assert {shape.depth for shape in shapes} >= {1, 2, 3, 4, 6}
+    assert shapes_for(AutoTree(), 16, measures=True) == list(SHAPES)  # each row costs something
+    limited = shapes_for(AutoTree(depth=4, width=16), 16, measures=False)
+    assert max(shape.depth for shape in limited) == 4
 
 
 @pytest.mark.parametrize(
@@ -110,7 +146,7 @@ def test_a_draft_that_was_never_right_is_not_read_again():
 
 
 def test_a_draft_that_is_never_right_is_given_up_after_some_steps():
-    never = replace(AWFUL, likeliest=(0.0,))
+    never = replace(AWFUL, likeliest=(0.0,), others=0.0)
     first = never.tuned(1000)
     assert first.read
     assert isinstance(first.fell_back, FellBack)
@@ -182,7 +218,8 @@ def speed_at_last(accepted: int, slower: float, sudden: int) -> float:
         if isinstance(verdict, TreePlan):
             tuner.use(verdict)
     shape = tuner.shape
-    return ROWS.speedup(shape, EVERY[0], shape.depth, 1 + min(accepted, shape.depth))
+    step = ROWS.step(shape, EVERY[0], shape.depth)
+    return (1 + min(accepted, shape.depth)) * ROWS.plain / step
 
 
 @pytest.mark.parametrize(("accepted", "best"), [(0, 1.0), (1, 1.74), (2, 2.3), (4, 3.1), (6, 3.6)])
@@ -222,11 +259,11 @@ GPT_OSS_ROWS = {1: 3.43, 2: 4.86, 4: 7.11, 17: 12.5, 64: 15.9}
 def test_rows_that_read_experts_are_reckoned_with(curve: dict[int, float], chance: float) -> None:
     pair = replace(
         GOOD, costs=Costs(1.0, Curve({1: 0.05}), Curve(curve), 0.0), likeliest=(chance,),
-        others=0.05, prefill=50.0, reading=1.0,
+        others=0.05, prefill=50.0, reading=1.0, experts=True,
     )  # fmt: skip
     best = min(mean(pair.fixed(shape, 2000, seed) for seed in FEW_SEEDS) for shape in SHAPES)
     taken = mean(pair.tuned(2000, seed=seed).seconds for seed in FEW_SEEDS)
-    assert taken <= min(pair.plainly(2000), best) / 0.95
+    assert taken <= min(pair.plainly(2000), best) / 0.88
 
 
 @pytest.mark.parametrize(("retrieval", "every"), [(0.0, 1), (0.2, 1), (0.3, 2), (0.7, 4), (99, 16)])
@@ -340,7 +377,7 @@ def test_a_sibling_in_a_chain_says_nothing_of_wide_trees():
     acceptance, chain = Acceptance(), TreeShape(6, 6, 1)
     for _ in range(100):
         acceptance.record(Step((1, 2, 3), 6, 2, 1.0, levels=6, ranks=(1, 2)), chain)
-    assert acceptance.expect(chain)[0] == pytest.approx(2.0, abs=0.2)
+    assert acceptance.expect(chain)[0] == pytest.approx(2.0, abs=0.4)
     wide = TreeShape(63, 16, 32)
     assert acceptance.expect(wide)[0] <= wide.depth
     assert acceptance.expect(wide)[0] < 6

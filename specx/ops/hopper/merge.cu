@@ -41,7 +41,8 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
     constexpr int LINES = THREADS / CHUNKS;
 
     let_next_kernel_come();
-    // Prefix and rows were written before this forward pass began, so before the kernel in front.
+    // Written before this forward pass began (``Ops.prepare_mask``). After a kernel that ran in it, they
+    // might not be visible yet, and any number might be read.
     const int prefix = static_cast<int>(*prefix_at);
     const int* offsets = recent + node * RECENT;
     const int rows = prefix + min(offsets[RECENT - 1], 0) + RECENT;  // of the text, itself the last

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
+from specx.ops.ancestors import AncestorMask
 from specx.ops.layers import DecoderWeights, LayerKernels, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import Weight
@@ -73,6 +74,9 @@ class TorchOps:
         dtype: torch.dtype,  # noqa: ARG002 - it is that of what is normed
     ) -> RowFunction:
         return layer.torch_norm(spec, weight, bias)
+
+    def prepare_mask(self, mask: AncestorMask) -> None:
+        """Do nothing: torch's kernels begin when earlier ones have ended."""
 
     def for_draft(self) -> Self:
         return self

@@ -109,6 +109,9 @@ class TritonOps(TorchOps):
     def for_draft(self) -> "TritonOps":
         return TritonOps(of_draft=True)
 
+    def prepare_mask(self, mask: AncestorMask) -> None:
+        mask.once(tree_attention.recent_rows)
+
     def tree_attention(
         self,
         q: Tensor,

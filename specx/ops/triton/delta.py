@@ -90,7 +90,6 @@ class TritonDeltaRule:
             old, k, g = 0, torch.empty_like(q), torch.empty_like(beta)
             all_keys, all_decays = k, g
         else:
-            mask.once(recent_rows)  # found before kernels that read them early
             old, all_keys, all_decays = mask.rows - count, state.keys, state.decays
             k, g = all_keys[old : mask.rows], all_decays[old : mask.rows]
         at_once = 1 if mask is not None else ROWS

@@ -22,13 +22,15 @@ class TreeInputs:
     the prefix, which every query sees. ``visible``: int64 [T, W]; if bit j of word w of row t is
     set, query t sees row prefix + 64·w + j. Bits are set only for written rows. Every query sees 1
     to 64 of them, its own row last. Rows after the written ones are never used, even if they are
-    NaN. ``prefix``, ``visible`` and the rows of the prefix are read before the preceding kernels
-    have ended, so they must be complete before the last kernel without early launch begins
+    NaN. ``recent``: ``tree_attention.recent_rows`` of ``visible``.
+
+    ``prefix``, ``visible``, ``recent`` and the rows of the prefix are read before the preceding
+    kernels have ended, so they must be complete before the last kernel without early launch begins
     (``programmatic_launch.options``). In a forward pass, that kernel computes the embedding or the
     rotary angles.
 
-    ``recent``: ``tree_attention.recent_rows`` of ``visible``. ``scale``: positive factor of the
-    scores, in base 2. ``window``, ``softcap``, ``sinks``: as in ``Ops.tree_attention``.
+    ``scale``: positive factor of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as in
+    ``Ops.tree_attention``.
     """
 
     q: Tensor
