@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
-from statistics import median
+from statistics import median_low
 from typing import NamedTuple
 
 from specx.profile import LONGEST_INTERVAL, TreeSettings
@@ -122,7 +122,7 @@ class Costs:
 
         All levels are expected to take the same time.
         """
-        verify = median(step.seconds for step in steps) - drafting - self.rest
+        verify = median_low(step.seconds for step in steps) - drafting - self.rest
         return replace(
             self,
             draft=Curve({shape.width: drafting / shape.depth}),
@@ -288,8 +288,18 @@ class Acceptance:
         chances = [_share(hit, tried, overall, PRIOR_STEPS) for hit, tried in counts]
         accepted = _best_nodes(shape, chances, many, _share(self.there, self.wanted))
         if shape.width > 1:
-            accepted *= 1 + SURE * (shape.depth - 1)
+            accepted = min(accepted * (1 + SURE * (shape.depth - 1)), shape.depth)
         return accepted, 1 + (shape.depth - 1) * _share(self.grew, self.could)
+
+    def surplus(self, shape: TreeShape, steps: Sequence[Step]) -> float:
+        """Return accepted drafts of steps with trees of ``shape`` over those expected, at most 1.
+
+        It takes away no more than SURE adds, since the steps are in the counts.
+        """
+        expected = self.expect(shape)[0]
+        accepted = sum(step.accepted for step in steps) + PRIOR_STEPS * expected
+        found = accepted / ((len(steps) + PRIOR_STEPS) * expected)
+        return max(1 / (1 + SURE * (shape.depth - 1)), min(1.0, found))
 
     @classmethod
     def constant(cls, chance: float) -> "Acceptance":

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from specx.decoding.cost import LARGE, Begun, TreeShape, shapes_for
@@ -158,13 +159,13 @@ def make_tuner(
     """Return the tuner of a text; ``left``, ``begun``: as in ``Tuner``; ``records``: of a runner.
 
     Costs are learned from the steps where levels are filled up, and 64 rows of the target take
-    hardly longer than one: on a GPU, unless it has experts or packed weights.
+    hardly longer than one.
     """
     kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
     below, size = settings.fallback, pair.size
     if kind is not None:
         below = below or 0.0  # trees are compared with plain decoding in any case
-    measures = not (records and drafter.filled > 1 and _is_dense(pair.target))
+    measures = not (records and drafter.filled > 1 and _rows_cost_little(pair.target))
     return Tuner(
         below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
         left=left,
@@ -181,7 +182,14 @@ def make_tuner(
     )
 
 
-def _is_dense(model: LoadedModel) -> bool:
-    """Return True for a model without experts and packed weights."""
-    outputs = (each.out.weight for each in model.model.weights.layers)
-    return not has_experts(model) and all(isinstance(each, Tensor) for each in outputs)
+def _rows_cost_little(model: LoadedModel) -> bool:
+    """Return True if, on a GPU, more rows of a pass read no more, and tensor cores compute them.
+
+    Rows choose experts, are unpacked for, advance states, or are computed in float32.
+    """
+    layers = model.model.weights.layers
+    return (
+        model.dtype in (torch.float16, torch.bfloat16)
+        and not has_experts(model)
+        and all(isinstance(each.out.weight, Tensor) and each.delta is None for each in layers)
+    )

@@ -8,6 +8,7 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.stages import unpack
 from specx.decoding.step import DecodingState, LaunchedStep, launch_step
 from specx.decoding.stopwatch import HostCopy, Moment, has_passed, seconds_between
+from specx.decoding.target import AHEAD
 from specx.decoding.tuner import Tuner
 from specx.records import Step
 
@@ -55,7 +56,8 @@ class Pipeline:
         if drafter is not None and self.state.would_record(drafter, trees):
             # As many as take as long as a stage takes to be recorded.
             longest = self.state.runner.longest
-            busy = min(BUSY, 2 + int(longest / self._seconds)) if self._seconds else BUSY
+            most = min(BUSY, AHEAD // (self.state.drafter.levels + 1))  # what caches have room for
+            busy = min(most, 2 + int(longest / self._seconds)) if self._seconds else most
             self._fill(busy)
             for _ in self.state.prepare(drafter, trees):
                 while self._in_flight and has_passed(self._in_flight[0].copy.done):

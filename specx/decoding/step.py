@@ -232,7 +232,9 @@ def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs
     kind = state.end.root.device.type
     assert isinstance(drafter, ModelDrafter), "trees are chosen only for a draft model"
     rows_of = (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
-    one = state.stopwatch.latest("verification", MEASURED)
+    # Plain steps, if no others were taken, were verifications of one row.
+    is_plain = state.drafter is state.plain
+    one = state.stopwatch.latest("verification", MEASURED) if is_plain else []
     draft = {
         rows: _seconds(state, partial(drafter.draft_level, rows), LEVELS)
         for rows in DRAFTED_ROWS[kind]
@@ -241,7 +243,6 @@ def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs
     kept = [] if retrieval is None else [retrieval.queries, retrieval.lse]
     saved = [None if each is None else each.clone() for each in kept]
     verify = {
-        # Plain steps, if any were taken, were verifications of one row.
         rows: min(one) if one and rows == 1 else _seconds(state, partial(_verify_rows, state, rows))
         for rows in rows_of
     }

@@ -18,7 +18,7 @@ from specx.ops.torch.scores import scaled_scores
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.records import PrefillProgress
 
-AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted: a tree, and a step that is dropped
+AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted, of steps that are dropped
 ROWS = 1024  # by which the room for queries grows
 DEPTH = 0.6  # of the layers: there attention tells best what a sentence is from (docs/sources.md)
 

@@ -18,7 +18,7 @@ the latest steps of both.
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from statistics import mean, median
+from statistics import mean, median, median_low
 from typing import Literal
 
 from specx.decoding.cost import LARGE, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
@@ -90,6 +90,7 @@ class Tuner:
     _is_measured: bool = False  # the costs are more than estimates
     _drafting: list[float] = field(default_factory=list)  # of the recent steps, where it is known
     acceptance: Acceptance = field(init=False)
+    _surplus: float = 1.0  # as of ``Acceptance``
     _plan: TreePlan | None = None  # of the trees in use, where they are chosen
     _retrievals: RetrievalClock = field(default_factory=RetrievalClock)
     _gain: float = 0.0  # drafts that lookup expects to have accepted if it drafts alone
@@ -325,12 +326,13 @@ class Tuner:
         self.known.acceptance[self.kind] = self.acceptance
         times, left = self.times, max(self.left, 1)
         if self._drafting and not self.measures:
-            self._costs = self.costs.learned(self.shape, times.recent, median(self._drafting))
-            self.known.costs[self.kind] = self._costs
+            drafting = median_low(self._drafting)
+            self._costs = self.costs.learned(self.shape, times.recent, drafting)
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
+        self._surplus = self.acceptance.surplus(self.shape, times.recent)
         now = self._seconds_left(self.shape, self.costs, self.acceptance)
         shape, seconds = self._best(self.costs, self.acceptance, now)
         if not self._is_measured:
@@ -340,6 +342,8 @@ class Tuner:
         may_be_luck = times.seen <= LOOKS[1]
         if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
             return self._fall_back(times.speedup)
+        if not (self.measures or may_be_luck):
+            self.known.costs[self.kind] = self.costs
         if shape == self.shape or now < GAIN * seconds or hoped > plain:
             return None
         if self._is_measured:
@@ -374,6 +378,8 @@ class Tuner:
         used before, the ratio is its own.
         """
         accepted, levels = acceptance.expect(shape)
+        if acceptance is self.acceptance:
+            accepted *= self._surplus
         ratios = self.times.ratios
         ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
         step = ratio * costs.step(shape, costs.interval(shape), levels)

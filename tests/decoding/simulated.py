@@ -6,9 +6,10 @@ from heapq import heappop, heappush
 from random import Random
 
 from specx.decoding.cost import CPU_ROWS, Begun, Costs, Curve, TreePlan, TreeShape, shapes_for
+from specx.decoding.methods import LARGE_DRAFTS_TREE
 from specx.decoding.times import KnownCosts
 from specx.decoding.tuner import Tuner
-from specx.profile import AutoTree
+from specx.profile import AutoTree, TreeSettings
 from specx.records import FellBack, Step
 
 
@@ -27,6 +28,7 @@ class SimulatedPair:
     noise: float = 0.05
     on_cpu: bool = False
     experts: bool = False
+    tree: TreeSettings = field(default_factory=AutoTree)  # the largest
 
     def accepted(self, shape: TreeShape, random: Random) -> tuple[int, ...]:
         """The ranks of accepted drafts in their levels."""
@@ -75,10 +77,10 @@ class SimulatedPair:
         begun = Begun(prefill=self.prefill, recording=costs.record_verify, rows=rows)
         measures = self.on_cpu or self.experts
         tuner = Tuner(
-            below=1.0, left=tokens, shape=TreeShape.of(AutoTree()), known=known or KnownCosts(),
+            below=1.0, left=tokens, shape=TreeShape.of(self.tree), known=known or KnownCosts(),
             kind="simulated", size=self.size, reads=self.reading / self.prefill,
             begun=lambda: begun, recorded=lambda: recorded,
-            shapes=shapes_for(AutoTree(), 1 if self.on_cpu else 16, measures=measures),
+            shapes=shapes_for(self.tree, 1 if self.on_cpu else 16, measures=measures),
             measures=measures,
         )  # fmt: skip
         written = Written(seconds=self.prefill)
@@ -212,6 +214,7 @@ QWEN = SimulatedPair(
     prefill=0.025,
     reading=0.0084,
     size=0.5,
+    tree=LARGE_DRAFTS_TREE,
 )
 # A target of the form of 8B with a draft of the 0.5B's behind 4,000 tokens on an H200 in bfloat16.
 EIGHT = SimulatedPair(
@@ -256,3 +259,5 @@ GOOD = SimulatedPair(
 AWFUL = replace(GOOD, likeliest=(0.03,), others=0.005)
 AWFUL_COPYING = replace(COPYING, likeliest=(0.03,), others=0.005)
 AWFUL_QWEN = replace(QWEN, likeliest=(0.03,), others=0.005)
+# Right now and then.
+MIDDLING_QWEN = replace(QWEN, likeliest=(0.35,), others=0.05)

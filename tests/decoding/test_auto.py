@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import Runner
 from specx.decoding.step import DRAFTED_ROWS, VERIFIED_ROWS, DecodingState, measure_costs
+from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.times import PLAIN_STEPS, Times
 from specx.decoding.tuner import LOOKS, Tuner
 from specx.profile import AutoTree
@@ -219,6 +221,22 @@ def test_where_stages_are_recorded_costs_are_measured_after_some_steps(
     assert LOOKS[0] < measured[0] <= 2 + LOOKS[-1]
     assert plans[0].tree.nodes == plans[0].tree.depth  # a chain, to try the draft
     assert len(plans) > 1
+
+
+def test_a_tree_that_was_verified_is_no_pass_of_one_row(clock, monkeypatch):
+    clock(CHEAP)
+    monkeypatch.setattr(Runner, "longest", 0.5)
+    monkeypatch.setattr(Stopwatch, "latest", lambda *_: [99.0])
+    found = []
+
+    def measure(*state: Any) -> Costs:
+        found.append(measure_costs(*state))
+        return CHEAP
+
+    monkeypatch.setattr(loop, "measure_costs", measure)
+    always_right("streaming")
+    (costs,) = found
+    assert costs.verify(1) < 99.0
 
 
 @pytest.mark.usefixtures("clocked")

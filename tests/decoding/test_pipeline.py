@@ -48,7 +48,8 @@ def test_a_device_has_steps_to_do_while_others_are_recorded(longest: float, busy
             yield
 
     state = SimpleNamespace(
-        runner=SimpleNamespace(longest=longest), prepare=prepare,
+        drafter=SimpleNamespace(levels=1), prepare=prepare,
+        runner=SimpleNamespace(longest=longest),
         would_record=lambda drafter, _: drafter == "another",
     )  # fmt: skip
     steps = Steps(state, None, ahead=1)

@@ -1,6 +1,7 @@
 """The tuner on simulated pairs: seconds of a text beside plain decoding and the best tree."""
 
 from dataclasses import replace
+from random import Random
 from statistics import mean
 
 import pytest
@@ -34,6 +35,7 @@ from tests.decoding.simulated import (
     COPYING,
     EIGHT,
     GOOD,
+    MIDDLING_QWEN,
     ON_A_LAPTOP,
     QWEN,
     SimulatedPair,
@@ -47,6 +49,7 @@ PAIRS = {
     "laptop": ON_A_LAPTOP,
     "good": GOOD,
     "eight": EIGHT,
+    "middling": MIDDLING_QWEN,
     "awful": AWFUL,
     "awful copying": AWFUL_COPYING,
     "awful qwen": AWFUL_QWEN,
@@ -96,6 +99,24 @@ def test_costs_of_a_gpu_are_those_of_its_steps():
     for rows in found.verify.points:
         in_step = costs.verify(rows) + costs.rest
         assert found.verify(rows) + found.rest == pytest.approx(in_step, rel=0.03)
+
+
+def test_a_step_that_was_disturbed_is_not_remembered():
+    """It may end drafting in its own text; the next one drafts."""
+
+    class Disturbed(SimulatedPair):
+        def step(self, shape: TreeShape, random: Random) -> Step:
+            disturbed.append(len(disturbed) == 2)
+            step = super().step(shape, random)
+            return replace(step, seconds=step.seconds * (8 if disturbed[-1] else 1))
+
+    disturbed: list[bool] = []
+    known = KnownCosts()
+    Disturbed(**vars(QWEN)).tuned(200, known)
+    assert any(disturbed)
+    text = QWEN.tuned(200, known)
+    assert text.read
+    assert QWEN.plainly(200) / text.seconds > 1.05
 
 
 def test_where_levels_are_filled_up_one_pass_serves_all_trees():
@@ -259,11 +280,11 @@ GPT_OSS_ROWS = {1: 3.43, 2: 4.86, 4: 7.11, 17: 12.5, 64: 15.9}
 def test_rows_that_read_experts_are_reckoned_with(curve: dict[int, float], chance: float) -> None:
     pair = replace(
         GOOD, costs=Costs(1.0, Curve({1: 0.05}), Curve(curve), 0.0), likeliest=(chance,),
-        others=0.05, prefill=50.0, reading=1.0, experts=True,
+        others=0.3, prefill=50.0, reading=1.0, experts=True,
     )  # fmt: skip
     best = min(mean(pair.fixed(shape, 2000, seed) for seed in FEW_SEEDS) for shape in SHAPES)
     taken = mean(pair.tuned(2000, seed=seed).seconds for seed in FEW_SEEDS)
-    assert taken <= min(pair.plainly(2000), best) / 0.88
+    assert taken <= min(pair.plainly(2000), best) / 0.95
 
 
 @pytest.mark.parametrize(("retrieval", "every"), [(0.0, 1), (0.2, 1), (0.3, 2), (0.7, 4), (99, 16)])

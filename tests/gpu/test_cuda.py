@@ -261,9 +261,9 @@ def test_trees_that_change_write_what_plain_decoding_writes(
         costs = list(pair.known.costs.values())[-1]
         print(method, costs, plans)
         assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
-        assert costs.draft(17) < 10 * costs.plain
+        assert costs.draft(17) < costs.plain
         assert tally.steps < len(plain)
-    assert len(plans) >= 3
+    assert len(plans) > 3
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
