@@ -1,5 +1,7 @@
 """Products of weights that stay packed, in CUDA C++, against float64, and row by row."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -62,10 +64,12 @@ def test_a_gated_product(rows: int, inputs: int, name: str) -> None:
         assert torch.equal(ours(x[:count]), together[:count])
 
 
+@pytest.mark.parametrize("formats", [("Q4_K", "Q6_K"), ("FP8", "FP8")], ids=["mixed", "FP8"])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 1, 64), (12, 2, 128), (2, 2, 256)])
-def test_a_product_of_heads(heads: int, kv_heads: int, dim: int) -> None:
+def test_a_product_of_heads(heads: int, kv_heads: int, dim: int, formats: tuple[str, str]) -> None:
     """Bit by bit what a product and the rotation behind it write, and nothing else."""
-    own, whole = packed(1536, ("Q4_K", (heads + kv_heads) * dim), ("Q6_K", kv_heads * dim))
+    first, second = formats
+    own, whole = packed(1536, (first, (heads + kv_heads) * dim), (second, kv_heads * dim))
     product = QkvBlocksProduct(own, bias := random(len(whole), dtype=BF16), head_dim=dim)
     plain = PlainBlocksProduct(own, bias)
     for rows in (1, 16, 50):
@@ -88,3 +92,17 @@ def test_a_row_is_the_same_beside_others(inputs: int, name: str) -> None:
     for count in COUNTS:
         assert torch.equal(product(x[:count]), together[:count])
     assert torch.equal(product(x[63:]), together[63:])
+
+
+def test_subnormal_numbers_of_float8() -> None:
+    ((blocks, form),) = weight(96, 512, "FP8")[0].parts
+    blocks.view(96, -1, form.bytes)[..., 4:] &= 0x87
+    own = lay_out(PackedWeight(((blocks, form),), dtype=BF16))
+    x, whole = random(16, 512, dtype=BF16), replace(own, dtype=torch.float32).unpack().double()
+    assert own.eights
+    assert error(PlainBlocksProduct(own)(x), x.double() @ whole.T) < LIMIT
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_weights_of_other_types_stay_in_rows(dtype: torch.dtype) -> None:
+    assert not lay_out(PackedWeight(weight(16, 256, "FP8")[0].parts, dtype=dtype)).eights

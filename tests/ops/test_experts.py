@@ -109,6 +109,26 @@ def test_experts(backend: Backend, case: Case, rows: int) -> None:
     assert error(out, expected) < 2 * ERROR[backend.dtype]
 
 
+@TYPES
+@pytest.mark.parametrize(
+    ("case", "rows"),
+    [
+        (Case(ExpertsSpec(count=16, chosen=2)), 5),
+        (Case(ExpertsSpec(count=128, chosen=2, shared=INNER, shared_gate=True)), 33),
+        (CASES["one of one"], 35),
+    ],
+    ids=["fewer pairs than experts", "and a shared one of all rows", "all rows of one expert"],
+)
+def test_few_rows_in_other_divisions(backend: Backend, case: Case, rows: int) -> None:
+    weights, x = layer(case, backend), rows_of(backend, rows)
+    experts, expected = backend.ops.experts(weights), reference.experts(x, weights)
+    together = experts(x)
+    assert error(together, expected.to(backend.device)) < 2 * ERROR[backend.dtype]
+    if backend.ops.name == "triton":
+        for row in (0, rows - 1):
+            assert torch.equal(experts(x[row : row + 1]), together[row : row + 1])
+
+
 @pytest.mark.every(2)
 @TYPES
 @pytest.mark.parametrize("case", BY_SPEED)

@@ -21,8 +21,8 @@
 // A row of x is a column to tensor cores, and nothing depends on how many there are.
 //
 // Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, TOGETHER, SPLITS, STAGES
-// of a warp's pieces, RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight, HALF (0), and as for
-// product.cu KIND, HEAD and ACTIVATION.
+// of a warp's pieces, RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both
+// parts of the weight, HALF (0), and as for product.cu KIND, HEAD and ACTIVATION.
 
 #include "hopper.cuh"
 

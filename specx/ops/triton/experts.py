@@ -1,6 +1,7 @@
 """The MLPs of layers with experts, as Triton kernels.
 
-With few rows, each chosen expert is read once, by programs that multiply all rows that chose it.
+With few rows, each chosen expert is read by programs that multiply all rows that chose it, 16 at a
+time.
 For a tile of outputs, each pair of a row and an expert gets a program, or each expert if there are
 fewer. A program ends at once if an earlier pair has the same expert. A shared expert of the same
 size is treated as one more expert, and its gate as one more row of the router. Many rows are sorted

@@ -73,8 +73,10 @@ class TritonWeight(PackedWeight):
 def lay_out(weight: PackedWeight) -> TritonWeight:
     """Convert a weight's blocks to the layout of the kernels; join the parts in one format."""
     own = in_rows_of(weight)
-    suits = own.columns % BLOCK == 0 and all(
-        form.name in EIGHTS and len(packed) % 16 == 0 for packed, form in own.parts
+    suits = (
+        own.columns % BLOCK == 0
+        and own.dtype == torch.bfloat16
+        and all(form.name in EIGHTS and len(packed) % 16 == 0 for packed, form in own.parts)
     )
     is_ours = suits and own.device.type == "cuda" and is_hopper(own.device)
     return moved(own, eights=True) if is_ours else own
