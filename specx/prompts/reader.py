@@ -27,7 +27,7 @@ from specx.prompts.context import Candidate
 
 MOST = 64  # candidates that are read
 _WINDOW = 256  # word pieces
-_TITLE, _HEADING, _BEFORE, _SENTENCE = 24, 20, 24, 64  # word pieces that are read of each
+_TITLE, _HEADING, _BEFORE, _SENTENCE = 24, 20, 24, 48  # word pieces that are read of each
 _GROUP = 64  # weights of four bits with one scale
 _HEADS, _WIDE = 12, 64  # heads of a layer that reads words; units of a head over candidates
 _FOCI = 4  # each of which pools its part of a sentence's units
