@@ -50,7 +50,7 @@ LATE_IMPORTS = {
         "specx.ops.native.unpacking",
     },
     "decoding/footprint.py": {"specx.ops.native.native_pass"},
-    "ops/torch/backend.py": {"specx.ops.native.native_pass"},
+    "ops/torch/backend.py": {"specx.ops.native.native_pass", "specx.ops.native.unpacking"},
     "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
     "ops/torch/cpu_layer.py": {"specx.ops.native.mixture", "specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2

@@ -340,10 +340,10 @@ class Tuner:
         hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
         plain = left * self.costs.plain
         may_be_luck = times.seen <= LOOKS[1]
-        if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
-            return self._fall_back(times.speedup)
         if not (self.measures or may_be_luck):
             self.known.costs[self.kind] = self.costs
+        if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
+            return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds or hoped > plain:
             return None
         if self._is_measured:

@@ -72,7 +72,7 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
         raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
     if values and is_notebook(values[0]):
         return [document_from_notebook(values[0], name, warnings)]
-    if captions := _captions(values or []):
+    if captions := _captions(values or [], field):
         return [document_from_subtitles(captions, name, warnings)]
     flat = _flat(values or [], field)
     if values is not None and not any(_has_text(value, field) for value in flat):
@@ -128,21 +128,32 @@ def _listed(value: Any, field: str) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _captions(values: list[Any]) -> str:
+def _captions(values: list[Any], field: str) -> str:
     """Return a transcript's segments with times, in the form of WebVTT; empty for other JSON."""
     value = values[0] if len(values) == 1 else None
     found = value.get("segments") if isinstance(value, dict) else value
-    segments = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    starts = [each["start"] for each in segments if isinstance(each.get("start"), int | float)]
-    timed = _FEWEST_SEGMENTS <= len(starts) == len(found or ()) and starts == sorted(starts)
-    if not timed or not 0 <= starts[0] <= starts[-1] < _LATEST:
+    segments = [each for each in found if _is_timed(each)] if isinstance(found, list) else []
+    if not _FEWEST_SEGMENTS <= len(segments) == len(found or ()):
+        return ""
+    key = field if all(_has_text(each, field) for each in segments) else "text"
+    starts = [int(each["start"]) for each in segments]
+    if starts != sorted(starts) or not all(_has_text(each, key) for each in segments):
         return ""
     lines = ["WEBVTT"]
-    for each, start in zip(segments, map(int, starts), strict=True):
+    for each, start in zip(segments, starts, strict=True):
         time = f"{start // 3600}:{start // 60 % 60:02}:{start % 60:02}.0"
         voice = f"<v {each['speaker']}>" if each.get("speaker") else ""
-        lines += ["", f"{time} --> {time}", f"{voice}{' '.join(str(each.get('text')).split())}"]
+        text = html.escape(" ".join(each[key].split()), quote=False)  # has no tags
+        lines += ["", f"{time} --> {time}", f"{voice}{text}"]
     return "\n".join(lines)
+
+
+def _is_timed(value: Any) -> bool:
+    """Return True for an object with a start and an end, or a duration, in seconds."""
+    if not isinstance(value, dict):
+        return False
+    times = [value.get("start"), value.get("end", value.get("duration"))]
+    return all(isinstance(each, int | float) and 0 <= each < _LATEST for each in times)
 
 
 def _has_text(value: Any, field: str) -> bool:

@@ -126,7 +126,10 @@ def _plain(text: str) -> str:
     if len(text) > _LONGEST_INLINE:
         return text
     text = _NO_TEXT.sub(
-        lambda each: each[0] if each[1] else "(#)" if each[0][0] == "(" else "", text
+        lambda each: (
+            each[0] if each[1] else "(#)" if each[0][0] == "(" else "\n" * each[0].count("\n")
+        ),
+        text,
     )
     tokens: list[Token] = []
     blocks, spans = _parsers()

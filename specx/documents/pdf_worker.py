@@ -238,6 +238,8 @@ def _around_blanks(
         first, last = run.characters
         for each in blank.finditer(run.text) if over and last - first == len(run.text) else ():
             start, end = first + each.start(), first + each.end()
+            if end == last:  # what is typed there follows anyway; or it leads to a page number
+                continue
             # PDFium may give many spaces as one, which is not as wide.
             left = letters.extent(run.look, start - 1)[1] if each.start() else run.start
             right = letters.extent(run.look, end)[0] if end < last else run.end

@@ -52,7 +52,9 @@ _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
 _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
 _CHANGE = re.compile(r">>\s*|^-\s+|^-(?=[^\W\d])")  # somebody else speaks
 # A tag, or a drawing behind its tag (\p1).
-_TAG = re.compile(r"<[^>]*>|\{[^}]*\\p[1-9][^{]*|\{\\[^}]*\}|\{[a-zA-Z]:[^}]*\}|^/")
+_TAG = re.compile(
+    r"<[^>]{0,500}>|\{[^{}]{0,200}\\p[1-9][^{]*|\{\\[^{}]{0,200}\}|\{[a-zA-Z]:[^{}]{0,200}\}|^/"
+)
 _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
 # What is heard and not said, and who made the captions.
 _UNSAID = re.compile(

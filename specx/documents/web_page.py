@@ -27,7 +27,7 @@ _FRAME = "nav, footer, aside, header, [role='navigation'], [role='banner'], [rol
 # Divisions that pages name so, and those that are mostly links.
 _NAMED_FRAME = re.compile(
     r"(?:^|[-_ ])(?:cookies?|gdpr|newsletter-?signup|breadcrumbs?|pagination|editsection"
-    r"|skip-?(?:link|nav|to)\w*|sr-only|visually-?hidden|screen-reader\w*)(?=$|[-_ ])",
+    r"|skip-?(?:link|nav|to)\w*)(?=$|[-_ ])",
     re.IGNORECASE,
 )
 _NAMED = (

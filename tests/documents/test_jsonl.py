@@ -1,5 +1,6 @@
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -161,3 +162,28 @@ def test_texts_in_an_array_of_an_object(save: SaveFile) -> None:
     options = ReadOptions(field="body")
     found = require_documents(read_documents(save("a.json", json.dumps(value).encode()), options))
     assert [each.text for each in found] == ["It turns.", "It fell."]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"start": 1911 + n, "text": f"The mill fell in {1911 + n}."} for n in range(3)],  # years
+        [{"start": n, "end": float("nan"), "text": f"The mill fell in {n}."} for n in range(3)],
+    ],
+)
+def test_other_records_with_a_start_are_a_document_each(
+    save: SaveFile, records: list[dict[str, Any]]
+) -> None:
+    found = require_documents(read_documents(save("a.json", json.dumps(records).encode())))
+    assert [each.text for each in found] == [each["text"] for each in records]
+
+
+def test_texts_of_segments_stand_under_any_key_and_have_no_tags(save: SaveFile) -> None:
+    said = [{"start": n, "end": n + 1, "body": f"Say p < {n} and q > 3."} for n in range(3)]
+    options = ReadOptions(field="body")
+    path = save("a.json", json.dumps(said).encode())
+    (transcript,) = require_documents(read_documents(path, options))
+    assert "p < 2 and q > 3" in transcript.text
+    article = {"text": "The mill fell in 1911.", "segments": [{"start": 0, "end": 1}] * 3}
+    path = save("b.json", json.dumps(article).encode())
+    assert [each.text for each in require_documents(read_documents(path))] == [article["text"]]

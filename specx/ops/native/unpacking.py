@@ -160,15 +160,18 @@ def address_of(name: str) -> int:
 
 
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
-    """Return the formats that machine code reads; none if torch has another OpenMP.
+    """Return the formats that machine code reads; none if there is none for this processor.
+
+    Nor is there any if torch has another OpenMP.
 
     ``rounds``: the formats of products with int8 inputs, which need vectors of 8 numbers.
     """
     try:
         openmp()
-        return () if rounds and vector_unit().lanes < LANES else tuple(READABLE)
+        lanes = vector_unit().lanes
     except OSError:
         return ()
+    return () if rounds and lanes < LANES else tuple(READABLE)
 
 
 def _code_of(name: str = "") -> Code | None:

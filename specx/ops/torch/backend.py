@@ -120,5 +120,6 @@ class CpuOps(TorchOps):
         if not HAS_LLVMLITE:
             return None
         from specx.ops.native.native_pass import NativePass, suits
+        from specx.ops.native.unpacking import readable_formats
 
-        return NativePass(weights, self.experts) if suits(weights) else None
+        return NativePass(weights, self.experts) if readable_formats() and suits(weights) else None

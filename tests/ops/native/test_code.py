@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -9,12 +10,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("llvmlite")
 from specx.errors import UsageError
+from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.models.model_files import open_model
-from specx.ops.native import code, is_limited
+from specx.ops.contract import kept_formats
+from specx.ops.native import code, is_limited, unpacking
 from specx.ops.native.code import loading
 from specx.ops.native.kinds import PLAIN, LayerKind, PassKind
 
@@ -98,6 +102,15 @@ def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
 
     monkeypatch.setattr(code, "openmp", none)
     assert loading.__wrapped__(PLAIN).result() is None
+
+
+def test_an_older_processor_is_left_to_torch(monkeypatch):
+    monkeypatch.setattr(code, "_processor", lambda: ("flags : fpu sse2 avx",))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(unpacking, "vector_unit", code.vector_unit.__wrapped__)
+    assert kept_formats(torch.device("cpu")) == ()
+    loaded = load_model(ModelSpec("embedded:target"), "cpu", "target")
+    assert not loaded.model.has_fused_forward
 
 
 def test_code_can_be_limited_to_avx2():
