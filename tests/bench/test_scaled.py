@@ -289,6 +289,7 @@ def written_by_the_small_pair(method: Any) -> Run:
     return run(small_pair(), mini(), method, prompt())
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", ["plain", "specextend"])
 def test_a_scaled_pair_writes_what_the_small_one_writes(
     method: Any, monkeypatch: pytest.MonkeyPatch

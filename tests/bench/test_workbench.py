@@ -91,6 +91,7 @@ def test_the_time_of_reading_a_shared_prompt_is_in_each_run():
     assert run.read_s == 0.0
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("device", "expected"),
     [

@@ -248,6 +248,7 @@ def test_a_draft_that_cannot_pay_reads_nothing(monkeypatch):
     assert {step.drafted for step in result.steps} == {0}
 
 
+@pytest.mark.every(2)
 @pytest.mark.usefixtures("clocked")
 def test_the_next_text_begins_with_trees_that_suit_the_pair(plans):
     pair = pair_of(replace(loaded(**SURE), eos_token_ids=frozenset()), SOMETIMES)

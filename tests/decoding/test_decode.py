@@ -269,7 +269,7 @@ def test_every_part_of_the_time_is_claimed_once(penalty):
     assert idle == (before if penalty > 1 else before | {"penalties"})
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("events", [2, 4, None], ids=["in prefill", "in steps", "to the end"])
 @pytest.mark.parametrize("method", ["plain", "tree", "specextend", "specextend+lookup"])
 def test_the_caches_die_with_the_document(method, events):

@@ -91,6 +91,7 @@ def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
     }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("shared", "method", "below"), pairwise([False, True], METHODS, [None, 1e9])
 )
@@ -109,6 +110,7 @@ def test_replayed_stages_write_the_same(method, below, shared, monkeypatch):
 PENALTIES = {"repetition_penalty": 1.1, "frequency_penalty": 0.2, "no_repeat_ngram": 3}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_replayed_stages_know_what_was_written(method, monkeypatch):
     profile = make_profile(cache=CACHE, max_new_tokens=60, **PENALTIES)

@@ -101,6 +101,7 @@ def sample(draft: str, method="tree", samples=SAMPLES, **generation):
     return counts, accepted / samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draft", "warping", "samples"),
     [

@@ -57,6 +57,7 @@ PAIRS = {
 SEEDS, FEW_SEEDS = range(8), range(4)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("tokens", [20, 200, 600, 3000])
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, tokens: int) -> None:
@@ -70,6 +71,7 @@ def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, toke
     assert min(plain / text.seconds for text in later) >= (0.97 if tokens > 20 else 0.96)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9), ("eight", 0.95)]
 )

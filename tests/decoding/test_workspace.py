@@ -174,6 +174,7 @@ def test_a_head_that_fell_back_leaves_as_much_as_others():
     assert figures(again) == figures(alone)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", ["plain", "specextend", "specextend+lookup"])
 @pytest.mark.parametrize("how", ["interrupted", "failed"])
 def test_a_document_that_does_not_end_leaves_nothing(how, method):
@@ -214,6 +215,7 @@ def test_trees_that_are_chosen_anew_begin_anew():
     assert kept(pool) is used
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "changes", [{"seed": 1}, {"temperature": 0.5}, {"tree": {"nodes": 6}}, {"below": 0.5}]
 )

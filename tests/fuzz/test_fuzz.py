@@ -25,9 +25,9 @@ def fuzz(readers: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize(
     ("readers", "count"),
     [
-        ("pdf", 96),
-        ("text,markdown,jsonl,profile,subtitles", 170),
-        ("docx,odt,epub,html,mime", 18),
+        ("pdf", 64),
+        ("text,markdown,jsonl,profile,subtitles", 120),
+        ("docx,odt,epub,html,mime", 12),
     ],
 )
 def test_a_few(readers: str, count: int) -> None:

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 PREFIXES = (60, 500, 511)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_row_of_a_tree_is_what_it_is_alone(cell: Cell, tmp_path: Path) -> None:
     """Behind one of the prefixes, and on one thread or two."""

@@ -73,6 +73,7 @@ def check_same_facts(ours: Tokenizer, theirs: Any) -> None:
     assert ours.encode("One.") == theirs.encode("One.")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "family",
     [

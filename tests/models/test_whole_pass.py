@@ -254,6 +254,7 @@ def test_weights_with_more_digits_than_bfloat16_stay():
     assert kinds[-2] == torch.float32  # the lm head is the last
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("family", ["cohere", "stablelm"])
 def test_parallel_layers_wait_where_threads_own_heads(family, tmp_path):
     """In such a layer nothing else makes a fast thread wait for the sums of a slow one.

@@ -335,6 +335,7 @@ def decoder_of(checkpoint: GgufCheckpoint) -> Decoder:
     return Decoder(reader.decoder(lambda: float("inf")), ops)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Path) -> None:
     architecture, model_type, settings = CASES[name]

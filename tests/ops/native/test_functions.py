@@ -94,6 +94,7 @@ def test_outer_products_are_added(functions, suffix, rows, count, columns, gap):
     assert bool(y[:, columns:].isnan().all())
 
 
+@pytest.mark.every(3)
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(1, 70), **SIZES)
 def test_inner_products(functions, suffix, rows, count, columns, gap):
