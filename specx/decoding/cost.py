@@ -294,8 +294,10 @@ class Acceptance:
     def surplus(self, shape: TreeShape, steps: Sequence[Step]) -> float:
         """Return accepted drafts of steps with trees of ``shape`` over those expected, at most 1.
 
-        It takes away no more than SURE adds, since the steps are in the counts.
+        It takes away no more than SURE adds, since the steps are in the counts: nothing of a chain.
         """
+        if shape.width == 1:
+            return 1.0
         expected = self.expect(shape)[0]
         accepted = sum(step.accepted for step in steps) + PRIOR_STEPS * expected
         found = accepted / ((len(steps) + PRIOR_STEPS) * expected)

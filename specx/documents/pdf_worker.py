@@ -200,7 +200,8 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         pdfium.FPDFText_ClosePage(text)
     boxes = list(objects.drawn())
     deleted = struck(runs, boxes)
-    kept = [run for run in runs if run not in deleted] if deleted else runs
+    gone = set(map(id, deleted))
+    kept = [run for run in runs if id(run) not in gone]
     lines = tuple(lines_of(rows_of(kept, boxes)))
     if objects.kinds[TEXT] > 2 * letters.count and not letters.unseen:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or lines
