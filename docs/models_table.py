@@ -1,7 +1,6 @@
 """Write the table of families into ``docs/models.md``: ``python docs/models_table.py``.
 
-A row is a family; its cells are the small random models that tests hold against transformers' own
-class (``tests/models/families.py``), and llama.cpp's names of the files that tests write and read
+A row is a family, with llama.cpp's names of the files that tests write and read
 (``tests/models/gguf/test_families.py``).
 """
 
@@ -18,7 +17,7 @@ from tests.models.gguf.test_families import CASES  # noqa: E402
 from tests.models.gguf.test_ollama import FILES  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
-HEAD = "| family | `model_type` | GGUF | checked |\n|---|---|---|---|\n"
+HEAD = "| family | `model_type` | GGUF |\n|---|---|---|\n"
 SAME = {  # whose files say nothing of pictures, or that they have no windows
     **{"mistral": "llama", "granitemoehybrid": "granite", "gemma4_unified_text": "gemma4"},
     **{"qwen2_vl_text": "qwen2vl", "qwen2_5_vl_text": "qwen2vl"},
@@ -34,10 +33,9 @@ def table() -> str:
     for name, kind, *_ in (*CASES.values(), *FILES.values()):
         named.setdefault(kind, {})[f"`{name}`"] = None
     for kind, family in FAMILIES.items():
-        cells = [cell.feature for cell in CELLS if cell.family == kind]
-        marked = [f"{cell} ¹" if cell in LAYER_BY_LAYER else cell for cell in cells]
+        in_layers = any(cell.family == kind and cell.feature in LAYER_BY_LAYER for cell in CELLS)
         files = ", ".join(named.get(kind, ()))
-        rows.append(f"| {family.name} | `{kind}` | {files} | {'; '.join(marked)} |\n")
+        rows.append(f"| {family.name}{' ¹' * in_layers} | `{kind}` | {files} |\n")
     return HEAD + "".join(rows) + "\n"
 
 
