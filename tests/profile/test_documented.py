@@ -48,8 +48,8 @@ def _values(info: FieldInfo) -> str:
     if get_origin(info.annotation) is dict:
         return "keys with text"
     if any(get_origin(part) is list for part in parts):
-        return "list of whole numbers or null"
-    types = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}
+        return "list of integers or null"
+    types = {int: "integer", float: "number", str: "text", bool: "`true`, `false`"}
     found = list(dict.fromkeys(words)) + [types[t] for t in parts if t in types] or ["keys"]
     null = ["null"] if NoneType in parts else []
     return ", ".join(found) + _limits(info) + "".join(f" or {word}" for word in null)
