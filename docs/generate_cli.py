@@ -39,7 +39,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any, described: dict[tuple[str, str], str]) -> str:
-    """Return the section of a command. ``described``: names and texts to the command that has them."""
+    """Return the section of a command. ``described``: option to the command that explains it."""
     context = command.make_context(name, [], resilient_parsing=True)
     text = command.help.replace("\b\n", "").strip()
     lines: list[str] = []
