@@ -19,8 +19,7 @@ class Request:
 
     ``experiments``, ``methods``: names; ``documents``: empty for reports generated from ``seed``;
     ``most``: the maximum number of documents at a length; ``tokens``: maximum tokens of an output,
-    None for the profile's; ``scale``, ``scale_draft``: shapes for the embedded pair
-    (``bench/shapes.py``).
+    None for the profile's.
     """
 
     command: str
@@ -34,8 +33,6 @@ class Request:
     tokens: int | None
     seed: int
     device: str
-    scale: str | None = None
-    scale_draft: str | None = None
 
 
 class BenchListener:
