@@ -12,13 +12,7 @@ from specx.bench.runs import Measurement, Setting, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.errors import ProfileError, UsageError
-from specx.profile import (
-    DraftCacheSettings,
-    Profile,
-    Settings,
-    TreeSettings,
-    resolve,
-)
+from specx.profile import DraftCacheSettings, Profile, Settings, TreeSettings, resolve
 from specx.profile.section import did_you_mean
 from specx.records import WITHOUT_DRAFT, Method
 

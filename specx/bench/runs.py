@@ -97,11 +97,7 @@ class Setting:
 
 
 def run_drafter(
-    name: str,
-    make: Callable[[int], Drafter],
-    setting: Setting,
-    settings: Settings,
-    case: Case,
+    name: str, make: Callable[[int], Drafter], setting: Setting, settings: Settings, case: Case
 ) -> Measurement:
     """Decode with a drafter of specx's engine."""
     watch, tally = Stopwatch(setting.pair.target.device), Tally()

@@ -23,11 +23,7 @@ from specx.profile.load import (
     user_folder,
 )
 from specx.profile.of_models import DEFAULT, profile_for, yaml_for
-from specx.profile.profile import (
-    Devices,
-    GenerationSettings,
-    Profile,
-)
+from specx.profile.profile import Devices, GenerationSettings, Profile
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,

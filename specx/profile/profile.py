@@ -40,9 +40,7 @@ class GenerationSettings(Section):
         f"digest, plus 1; {TOKENS_PER_WORD} per word of a summary; otherwise 512",
     )
     temperature: float | None = Field(
-        default=None,
-        ge=0,
-        description=f"0: the most likely token; above 0: sampling; {_MODELS} 0",
+        default=None, ge=0, description=f"0: the most likely token; above 0: sampling; {_MODELS} 0"
     )
     top_p: float | None = Field(
         default=None,
@@ -176,7 +174,7 @@ class Profile(Section):
     )
     target: TargetSettings = Field(description="the model whose output is printed")
     draft: DraftSettings | None = Field(
-        description="the model or EAGLE head that proposes tokens; null: none, so lookup drafts",
+        description="the model or EAGLE head that proposes tokens; null: none, so lookup drafts"
     )
     tree: Tree = Field(
         default_factory=TreeSettings,
@@ -214,8 +212,7 @@ class Profile(Section):
         "sentence, found by the model's attention",
     )
     graphs: bool = Field(
-        default=True,
-        description="record the parts of a step as CUDA graphs on an NVIDIA GPU",
+        default=True, description="record the parts of a step as CUDA graphs on an NVIDIA GPU"
     )
     devices: Devices = Field(default_factory=Devices, description="settings that differ by device")
 

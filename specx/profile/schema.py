@@ -72,11 +72,7 @@ class InstructPrompt(Section):
     kind: Literal["instruct"] = Field(
         default="instruct", description="the model follows an instruction about the document"
     )
-    instruction: str = Field(
-        default=INSTRUCTION,
-        min_length=1,
-        description="the request",
-    )
+    instruction: str = Field(default=INSTRUCTION, min_length=1, description="the request")
     words: int | None = Field(
         default=None,
         ge=1,
@@ -387,9 +383,7 @@ class FallbackSettings(Section):
     """The condition under which drafting stops because it does not pay."""
 
     below: float | None = Field(
-        default=1.0,
-        ge=0,
-        description="measured speedup below which drafting stops; null: never",
+        default=1.0, ge=0, description="measured speedup below which drafting stops; null: never"
     )
 
 

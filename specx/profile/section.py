@@ -117,7 +117,7 @@ _REPLACED: dict[Place, str] = {
     ("prompt", "task"): "remove it; there is no control task any more",
 }
 _MISSING: dict[Place, str] = {
-    ("draft",): "; write `draft: null`, or use --model, which needs no profile",
+    ("draft",): "; write `draft: null`, or use --model, which needs no profile"
 }
 _KEYS = "a mapping, with its keys indented below"
 _WANTED = {

@@ -125,11 +125,7 @@ class Facts:
 
 
 def resolve(
-    profile: Profile,
-    method: Method,
-    models: Facts,
-    *,
-    cli_overrides: frozenset[str] = frozenset(),
+    profile: Profile, method: Method, models: Facts, *, cli_overrides: frozenset[str] = frozenset()
 ) -> Settings:
     """Turn a profile into settings, for the device of the models.
 

@@ -11,13 +11,7 @@ from typing import Any
 
 from specx.errors import UsageError
 from specx.records import Timings
-from specx.reports.report import (
-    InputFacts,
-    LosslessCheck,
-    PartSummary,
-    Removed,
-    Statement,
-)
+from specx.reports.report import InputFacts, LosslessCheck, PartSummary, Removed, Statement
 
 FOLDED_WIDTH = 80  # characters of an object that stays in one line
 

@@ -193,11 +193,7 @@ def _extent(quote: Quote, unit: str) -> tuple[int, int]:
 
 
 def _marks(
-    unit: str,
-    citations: Sequence[Quote],
-    found: Sequence[tuple[int, int]],
-    first: int,
-    length: int,
+    unit: str, citations: Sequence[Quote], found: Sequence[tuple[int, int]], first: int, length: int
 ) -> Iterator[Mark]:
     """Yield a mark for each run of sentences from the same place."""
     numbered = list(zip(found, citations, strict=True))

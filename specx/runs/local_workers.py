@@ -28,10 +28,7 @@ class ThisProcess:
     streams = True
 
     def __init__(
-        self,
-        settings: WorkerSettings,
-        live: Listener,
-        importing: Callable[[], None] = lambda: None,
+        self, settings: WorkerSettings, live: Listener, importing: Callable[[], None] = lambda: None
     ) -> None:
         self._settings, self._live, self._importing = settings, live, importing
         self._worker: Worker | None = None

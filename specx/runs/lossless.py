@@ -15,11 +15,7 @@ from specx.runs.text import decode_thinking
 
 
 def check_lossless(
-    pair: Pair,
-    settings: Settings,
-    prompt: tuple[int, ...],
-    written: list[int],
-    stop: Stop | None,
+    pair: Pair, settings: Settings, prompt: tuple[int, ...], written: list[int], stop: Stop | None
 ) -> LosslessCheck:
     """Decode ``prompt`` plainly and compare with the ``written`` token ids.
 

@@ -188,8 +188,5 @@ def _joined(first: Finished, last: Finished) -> Finished:
     first.timings.add(last.timings)
     first.speedup.add(last.speedup)
     return replace(
-        last,
-        timings=first.timings,
-        speedup=first.speedup,
-        decoding=first.decoding + last.decoding,
+        last, timings=first.timings, speedup=first.speedup, decoding=first.decoding + last.decoding
     )
