@@ -74,8 +74,7 @@ def ask(
         int | None, option(SUMMARY, "Maximum words of an answer.", metavar="N")
     ] = None,
     language: Annotated[
-        str | None,
-        option(SUMMARY, "Language of the answers, such as German.", metavar="NAME"),
+        str | None, option(SUMMARY, "Language of the answers, such as German.", metavar="NAME")
     ] = None,
     max_new_tokens: common.MaxNewTokens = None,
     temperature: common.Temperature = None,

@@ -39,12 +39,10 @@ REPEATS, QUICK_TOKENS = 3, 128
 def bench(
     context: typer.Context,
     documents: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files or folders (default: synthetic documents)."),
+        list[str] | None, typer.Argument(help="Files or folders (default: synthetic documents).")
     ] = None,
     length: Annotated[
-        str | None,
-        typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS})."),
+        str | None, typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS}).")
     ] = None,
     methods: Annotated[
         str | None,
@@ -77,8 +75,7 @@ def bench(
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help=f"Output folder (default: {DEFAULT_FOLDER})."),
+        Path | None, typer.Option("--out", "-o", help=f"Output folder (default: {DEFAULT_FOLDER}).")
     ] = None,
     json: Annotated[
         bool,

@@ -49,8 +49,7 @@ def doctor(
     length: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKENS",
-            help=f"Text length for --model and --recommend. Default: {LENGTH}.",
+            metavar="TOKENS", help=f"Text length for --model and --recommend. Default: {LENGTH}."
         ),
     ] = None,
     recommend: Annotated[

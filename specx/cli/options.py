@@ -31,8 +31,7 @@ ProfileName = Annotated[
     ),
 ]
 Model = Annotated[
-    str | None,
-    option(MODEL, "Target model: hub id, folder or GGUF file.", metavar="ID|PATH"),
+    str | None, option(MODEL, "Target model: hub id, folder or GGUF file.", metavar="ID|PATH")
 ]
 Draft = Annotated[
     str | None,
@@ -45,17 +44,12 @@ SetKey = Annotated[
     ),
 ]
 
-Pages = Annotated[
-    str | None,
-    option(INPUT, "Pages of a PDF: 1-10,15.", metavar="RANGES"),
-]
+Pages = Annotated[str | None, option(INPUT, "Pages of a PDF: 1-10,15.", metavar="RANGES")]
 Password = Annotated[
-    str | None,
-    option(INPUT, "Password of a PDF (or set SPECX_PDF_PASSWORD).", metavar="TEXT"),
+    str | None, option(INPUT, "Password of a PDF (or set SPECX_PDF_PASSWORD).", metavar="TEXT")
 ]
 Ocr = Annotated[
-    bool,
-    option(INPUT, "Recognize the text of scanned pages (install the extra `ocr`).", "--ocr"),
+    bool, option(INPUT, "Recognize the text of scanned pages (install the extra `ocr`).", "--ocr")
 ]
 
 Device = Annotated[

@@ -165,8 +165,7 @@ def copy(
     destination: Annotated[
         Path | None,
         typer.Argument(
-            metavar="DEST",
-            help="File, folder, or new name. Default: your profiles folder.",
+            metavar="DEST", help="File, folder, or new name. Default: your profiles folder."
         ),
     ] = None,
     model: Model = None,

@@ -296,11 +296,7 @@ def _first_step(first: HostCopy, budget: Budget) -> Step:
 
 
 def _finished(
-    state: DecodingState,
-    tuner: Tuner,
-    budget: Budget,
-    document: range | None,
-    decoding: float,
+    state: DecodingState, tuner: Tuner, budget: Budget, document: range | None, decoding: float
 ) -> Finished:
     """Return the end of a text; ``decoding``: seconds from the first token to the last."""
     attended: Attention = ()

@@ -10,13 +10,7 @@ from pydantic import ValidationError
 from specx.errors import ModelError
 from specx.models.gguf.places import gguf_file
 from specx.models.source import read_object
-from specx.profile import (
-    EMBEDDED,
-    HUB_ID,
-    QUANTIZED_ID,
-    GenerationSettings,
-    TargetSettings,
-)
+from specx.profile import EMBEDDED, HUB_ID, QUANTIZED_ID, GenerationSettings, TargetSettings
 from specx.profile.section import sentence_of, shown
 
 NAME = "generation_config.json"

@@ -20,7 +20,7 @@ from specx.profile.schema import (
     Tree,
     TreeSettings,
 )
-from specx.profile.section import Section, shown
+from specx.profile.section import Section, key, shown
 
 _MODELS = "null: the model's, else"
 LongDocuments = Literal["parts", "separate", "refuse"]
@@ -33,69 +33,58 @@ class GenerationSettings(Section):
     ranges.
     """
 
-    max_new_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description=f"maximum tokens of output; null: {TOKENS_PER_SENTENCE} per sentence of a "
+    max_new_tokens: int | None = key(
+        None,
+        f"maximum tokens of output; null: {TOKENS_PER_SENTENCE} per sentence of a "
         f"digest, plus 1; {TOKENS_PER_WORD} per word of a summary; otherwise 512",
+        ge=1,
     )
-    temperature: float | None = Field(
-        default=None, ge=0, description=f"0: the most likely token; above 0: sampling; {_MODELS} 0"
+    temperature: float | None = key(
+        None, f"0: the most likely token; above 0: sampling; {_MODELS} 0", ge=0
     )
-    top_p: float | None = Field(
-        default=None,
+    top_p: float | None = key(
+        None,
+        f"sample from the smallest set of tokens with this total probability; {_MODELS} 1",
         gt=0,
         le=1,
-        description="sample from the smallest set of tokens with this total probability; "
-        f"{_MODELS} 1",
     )
-    top_k: int | None = Field(
-        default=None,
-        ge=0,
-        description=f"sample from the K most likely tokens; 0 disables; {_MODELS} 0",
+    top_k: int | None = key(
+        None, f"sample from the K most likely tokens; 0 disables; {_MODELS} 0", ge=0
     )
-    min_p: float | None = Field(
-        default=None,
+    min_p: float | None = key(
+        None,
+        f"drop tokens less likely than this fraction of the most likely token; {_MODELS} 0",
         ge=0,
         le=1,
-        description="drop tokens less likely than this fraction of the most likely token; "
-        f"{_MODELS} 0",
     )
-    repetition_penalty: float | None = Field(
-        default=None,
-        gt=0,
-        description="for every token of prompt and output: divide a positive logit by this, "
+    repetition_penalty: float | None = key(
+        None,
+        "for every token of prompt and output: divide a positive logit by this, "
         f"multiply a negative one; {_MODELS} 1",
+        gt=0,
     )
-    presence_penalty: float | None = Field(
-        default=None,
+    presence_penalty: float | None = key(
+        None,
+        f"subtract this once from the logit of every token already generated; {_MODELS} 0",
         ge=-2,
         le=2,
-        description="subtract this once from the logit of every token already generated; "
-        f"{_MODELS} 0",
     )
-    frequency_penalty: float | None = Field(
-        default=None,
+    frequency_penalty: float | None = key(
+        None,
+        f"subtract this from a token's logit for each time it was generated; {_MODELS} 0",
         ge=-2,
         le=2,
-        description="subtract this from a token's logit for each time it was generated; "
-        f"{_MODELS} 0",
     )
-    no_repeat_ngram: int | None = Field(
-        default=None,
+    no_repeat_ngram: int | None = key(
+        None,
+        f"never repeat N tokens in a row, of the output or the prompt; 0 disables; {_MODELS} 0",
         ge=0,
-        description="never repeat N tokens in a row, of the output or the prompt; 0 disables; "
-        f"{_MODELS} 0",
     )
-    suppress_tokens: list[int] | None = Field(
-        default=None, description=f"ids of tokens never generated; {_MODELS} none"
+    suppress_tokens: list[int] | None = key(None, f"ids of tokens never generated; {_MODELS} none")
+    begin_suppress_tokens: list[int] | None = key(
+        None, f"ids of tokens never generated first; {_MODELS} none"
     )
-    begin_suppress_tokens: list[int] | None = Field(
-        default=None, description=f"ids of tokens never generated first; {_MODELS} none"
-    )
-    seed: int | None = Field(
-        default=None, ge=0, le=2**32 - 1, description="seed of sampling; null: 0"
-    )
+    seed: int | None = key(None, "seed of sampling; null: 0", ge=0, le=2**32 - 1)
 
     @field_validator("temperature")
     @classmethod
@@ -115,16 +104,14 @@ class GenerationSettings(Section):
 class DeviceModelSettings(Section):
     """The settings of a model that may differ by device."""
 
-    dtype: Dtype | None = Field(
-        default=None, description="number format; null: as set outside `devices`"
-    )
+    dtype: Dtype | None = key(None, "number format; null: as set outside `devices`")
 
 
 class DeviceTargetSettings(DeviceModelSettings):
     """The target's settings that may differ by device."""
 
-    kv_cache_dtype: CacheDtype | None = Field(
-        default=None, description="number format of keys and values; null: as set outside `devices`"
+    kv_cache_dtype: CacheDtype | None = key(
+        None, "number format of keys and values; null: as set outside `devices`"
     )
 
 
@@ -134,31 +121,22 @@ class DeviceSettings(Section):
     Missing keys of ``tree`` and ``draft_cache`` are taken from the profile before the check.
     """
 
-    target: DeviceTargetSettings = Field(
-        default_factory=DeviceTargetSettings, description="number formats of the target"
-    )
-    draft: DeviceModelSettings = Field(
-        default_factory=DeviceModelSettings, description="number format of the draft"
-    )
-    tree: Tree = Field(
-        default_factory=TreeSettings,
-        description="the token tree of one step; auto: chosen by measured costs",
-    )
-    draft_cache: DraftCacheSettings = Field(
-        default_factory=DraftCacheSettings,
-        description="the part of a long prefix that the draft sees",
+    target: DeviceTargetSettings = key(DeviceTargetSettings(), "number formats of the target")
+    draft: DeviceModelSettings = key(DeviceModelSettings(), "number format of the draft")
+    tree: Tree = key(TreeSettings(), "the token tree of one step; auto: chosen by measured costs")
+    draft_cache: DraftCacheSettings = key(
+        DraftCacheSettings(), "the part of a long prefix that the draft sees"
     )
 
 
 class Devices(Section):
     """Settings by device."""
 
-    cpu: DeviceSettings | None = Field(
-        default=None,
-        description="on a CPU: keys of `tree` and `draft_cache`, and number formats of "
-        "`target` and `draft`",
+    cpu: DeviceSettings | None = key(
+        None,
+        "on a CPU: keys of `tree` and `draft_cache`, and number formats of `target` and `draft`",
     )
-    cuda: DeviceSettings | None = Field(default=None, description="the same on an NVIDIA GPU")
+    cuda: DeviceSettings | None = key(None, "the same on an NVIDIA GPU")
 
 
 class Profile(Section):
@@ -168,53 +146,43 @@ class Profile(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="letters, digits, dots, dashes and underscores",
     )
-    description: str = Field(default="", description="one line for `specx profiles ls`")
-    prompt: Annotated[DigestPrompt | InstructPrompt, Field(discriminator="kind")] = Field(
-        default_factory=InstructPrompt, description="the request to the target"
+    description: str = key("", "one line for `specx profiles ls`")
+    prompt: Annotated[DigestPrompt | InstructPrompt, Field(discriminator="kind")] = key(
+        InstructPrompt(), "the request to the target"
     )
     target: TargetSettings = Field(description="the model whose output is printed")
     draft: DraftSettings | None = Field(
         description="the model or EAGLE head that proposes tokens; null: none, so lookup drafts"
     )
-    tree: Tree = Field(
-        default_factory=TreeSettings,
-        description="the token tree of one step; auto: chosen by measured costs",
+    tree: Tree = key(TreeSettings(), "the token tree of one step; auto: chosen by measured costs")
+    draft_cache: DraftCacheSettings = key(
+        DraftCacheSettings(), "the part of a long prefix that the draft sees"
     )
-    draft_cache: DraftCacheSettings = Field(
-        default_factory=DraftCacheSettings,
-        description="the part of a long prefix that the draft sees",
-    )
-    generation: GenerationSettings = Field(
-        default_factory=GenerationSettings, description="how the target chooses its tokens"
-    )
-    fallback: FallbackSettings = Field(
-        default_factory=FallbackSettings, description="when to stop drafting"
-    )
-    long_documents: LongDocuments = Field(
-        default="parts",
-        description="documents longer than the window; parts: one summary of all parts; "
+    generation: GenerationSettings = key(GenerationSettings(), "how the target chooses its tokens")
+    fallback: FallbackSettings = key(FallbackSettings(), "when to stop drafting")
+    long_documents: LongDocuments = key(
+        "parts",
+        "documents longer than the window; parts: one summary of all parts; "
         "separate: a summary per part; refuse: an error",
     )
-    attention: Literal["auto", "built-in", "flash-attn", "fa3-fwd"] = Field(
-        default="auto",
-        description="attention package on an NVIDIA GPU, which must be installed; built-in: none; "
+    attention: Literal["auto", "built-in", "flash-attn", "fa3-fwd"] = key(
+        "auto",
+        "attention package on an NVIDIA GPU, which must be installed; built-in: none; "
         "auto: an installed one that was measured to be faster",
     )
-    keep: bool = Field(
-        default=False,
-        description="keep the document's KV cache in the cache folder for later requests; the "
+    keep: bool = key(
+        False,
+        "keep the document's KV cache in the cache folder for later requests; the "
         "request then comes after the document, so that all requests share it (not for "
         "digests)",
     )
-    sources: bool = Field(
-        default=True,
-        description="in summaries in the model's own words, give the source passages of each "
+    sources: bool = key(
+        True,
+        "in summaries in the model's own words, give the source passages of each "
         "sentence, found by the model's attention",
     )
-    graphs: bool = Field(
-        default=True, description="record the parts of a step as CUDA graphs on an NVIDIA GPU"
-    )
-    devices: Devices = Field(default_factory=Devices, description="settings that differ by device")
+    graphs: bool = key(True, "record the parts of a step as CUDA graphs on an NVIDIA GPU")
+    devices: Devices = key(Devices(), "settings that differ by device")
 
     @property
     def output_limit(self) -> int:

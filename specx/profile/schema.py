@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from specx.profile.section import Section, did_you_mean, shown
+from specx.profile.section import Section, did_you_mean, key, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 CacheDtype = Literal["auto", "float16", "int8"]
@@ -50,14 +50,14 @@ _NAMED_WORDS = re.compile(r"\b\d[\d.,–-]* words\b")
 class DigestPrompt(Section):
     """The prompt of digest models: the document's paragraphs, each after its marker."""
 
-    kind: Literal["digest"] = Field(
-        default="digest", description="the model copies the document's most important sentences"
+    kind: Literal["digest"] = key(
+        "digest", "the model copies the document's most important sentences"
     )
-    sentences: int = Field(
-        default=8,
+    sentences: int = key(
+        8,
+        "maximum sentences of the digest, or of each separate part",
         ge=FEWEST_SENTENCES,
         le=MOST_SENTENCES,
-        description="maximum sentences of the digest, or of each separate part",
     )
 
     @property
@@ -69,43 +69,38 @@ class DigestPrompt(Section):
 class InstructPrompt(Section):
     """The prompt of instruction-tuned models: an instruction and the document."""
 
-    kind: Literal["instruct"] = Field(
-        default="instruct", description="the model follows an instruction about the document"
+    kind: Literal["instruct"] = key(
+        "instruct", "the model follows an instruction about the document"
     )
-    instruction: str = Field(default=INSTRUCTION, min_length=1, description="the request")
-    words: int | None = Field(
-        default=None,
-        ge=1,
-        description="maximum words of the summary; null: as the instruction says, or "
+    instruction: str = key(INSTRUCTION, "the request", min_length=1)
+    words: int | None = key(
+        None,
+        "maximum words of the summary; null: as the instruction says, or "
         f"{WORDS} with the default instruction",
-    )
-    language: str | None = Field(
-        default=None,
-        min_length=1,
-        description="language of the summary, such as German; null: the model chooses",
-    )
-    think: int | None = Field(
-        default=None,
         ge=1,
-        description="token budget for reasoning; null: none, or "
+    )
+    language: str | None = key(
+        None, "language of the summary, such as German; null: the model chooses", min_length=1
+    )
+    think: int | None = key(
+        None,
+        "token budget for reasoning; null: none, or "
         f"{REASONING_TOKENS} for a model that always reasons",
+        ge=1,
     )
-    styles: dict[str, Annotated[str, Field(min_length=1)]] = Field(
-        default=STYLES,
-        description="for each style, a sentence added to the request; the default styles remain",
+    styles: dict[str, Annotated[str, Field(min_length=1)]] = key(
+        STYLES, "for each style, a sentence added to the request; the default styles remain"
     )
-    style: str | None = Field(
-        default=None, description="one of `styles`; null: the model chooses the form"
-    )
-    system: str | None = Field(
-        default=None,
-        min_length=1,
-        description="system prompt, put before the request if the chat template has none; null: "
+    style: str | None = key(None, "one of `styles`; null: the model chooses the form")
+    system: str | None = key(
+        None,
+        "system prompt, put before the request if the chat template has none; null: "
         "the template's own",
+        min_length=1,
     )
-    on_loop: OnLoop = Field(
-        default="retry",
-        description="if the text repeats itself; retry: continue with a repetition penalty; "
+    on_loop: OnLoop = key(
+        "retry",
+        "if the text repeats itself; retry: continue with a repetition penalty; "
         "stop: end before the repeats; keep: go on",
     )
 
@@ -169,29 +164,22 @@ class TargetSettings(Section):
     model: str = Field(
         min_length=1, description="hub id, local folder, or `embedded:target` (shipped with specx)"
     )
-    revision: str | None = Field(
-        default=None, description="branch, tag or commit on the hub; null: the newest"
-    )
-    dtype: Dtype = Field(
-        default="auto", description="number format of weights and caches; auto: the checkpoint's"
-    )
-    kv_cache_dtype: CacheDtype = Field(
-        default="auto",
-        description="number format of keys and values; auto: `dtype`; float16: half the bytes "
+    revision: str | None = key(None, "branch, tag or commit on the hub; null: the newest")
+    dtype: Dtype = key("auto", "number format of weights and caches; auto: the checkpoint's")
+    kv_cache_dtype: CacheDtype = key(
+        "auto",
+        "number format of keys and values; auto: `dtype`; float16: half the bytes "
         "on a CPU in float32; int8: 9 bits a value, scales included, on any device",
     )
-    activations: Literal["auto", "float32", "int8"] = Field(
-        default="auto",
-        description="number format of the inputs of packed weights on a CPU; int8: rounded in "
+    activations: Literal["auto", "float32", "int8"] = key(
+        "auto",
+        "number format of the inputs of packed weights on a CPU; int8: rounded in "
         "blocks of 32, faster; auto: int8 where machine code supports it",
     )
-    offload: Literal["cpu"] | None = Field(
-        default=None,
-        description="cpu: layers stay in main memory, and are copied to the GPU as they are read",
+    offload: Literal["cpu"] | None = key(
+        None, "cpu: layers stay in main memory, and are copied to the GPU as they are read"
     )
-    window: int | None = Field(
-        default=None, ge=1, description="tokens the model can read; null: from the model's config"
-    )
+    window: int | None = key(None, "tokens the model can read; null: from the model's config", ge=1)
 
     @field_validator("model")
     @classmethod
@@ -207,24 +195,17 @@ class DraftSettings(Section):
         description="hub id, local folder, `embedded:draft` (shipped with specx), or `mtp` (the "
         "head in the target's checkpoint)",
     )
-    revision: str | None = Field(
-        default=None, description="branch, tag or commit on the hub; null: the newest"
+    revision: str | None = key(None, "branch, tag or commit on the hub; null: the newest")
+    dtype: Dtype | None = key(None, "number format of weights and caches; null: the target's")
+    trained_context: int | None = key(
+        None, "context length the draft was trained on, in tokens; null: as its config says", ge=1
     )
-    dtype: Dtype | None = Field(
-        default=None, description="number format of weights and caches; null: the target's"
+    layers: list[int] | None = key(
+        None, "target layers whose input a head reads, from 0; null: as its files say"
     )
-    trained_context: int | None = Field(
-        default=None,
-        ge=1,
-        description="context length the draft was trained on, in tokens; null: as its config says",
-    )
-    layers: list[int] | None = Field(
-        default=None,
-        description="target layers whose input a head reads, from 0; null: as its files say",
-    )
-    norm_output: Literal["fed-back", "lm-head"] | None = Field(
-        default=None,
-        description="meaning of `norm_output` in a head's config; fed-back: the normed output is "
+    norm_output: Literal["fed-back", "lm-head"] | None = key(
+        None,
+        "meaning of `norm_output` in a head's config; fed-back: the normed output is "
         "fed back (speculators); lm-head: a norm precedes the lm head (SpecForge); null: by "
         "project",
     )
@@ -247,22 +228,14 @@ class DraftSettings(Section):
 class TreeSettings(Section):
     """The token tree drafted and verified in one step (OPT-Tree)."""
 
-    nodes: int = Field(
-        default=50, ge=1, le=63, description="drafted tokens per tree, without the root"
-    )
-    depth: int = Field(
-        default=10, ge=1, le=32, description="maximum levels of the tree, at most `nodes`"
-    )
-    threshold: float = Field(
-        default=0.7,
-        ge=0,
-        description="minimum expected accepted tokens for adding a level (CPU only)",
+    nodes: int = key(50, "drafted tokens per tree, without the root", ge=1, le=63)
+    depth: int = key(10, "maximum levels of the tree, at most `nodes`", ge=1, le=32)
+    threshold: float = key(
+        0.7, "minimum expected accepted tokens for adding a level (CPU only)", ge=0
     )
 
-    width: int | None = Field(
-        default=None,
-        ge=1,
-        description="maximum nodes to expand per level, the likeliest first; null: all",
+    width: int | None = key(
+        None, "maximum nodes to expand per level, the likeliest first; null: all", ge=1
     )
 
     @property
@@ -323,39 +296,31 @@ Tree = Annotated[SerializeAsAny[TreeSettings], BeforeValidator(_auto_or_keys)]
 class DraftCacheSettings(Section):
     """The part of a long prefix that the draft sees."""
 
-    policy: Literal["full", "streaming", "cross-model"] = Field(
-        default="cross-model",
-        description="full: everything; streaming: the first chunks and the most recent; "
+    policy: Literal["full", "streaming", "cross-model"] = key(
+        "cross-model",
+        "full: everything; streaming: the first chunks and the most recent; "
         "cross-model: the chunks that the target attends to",
     )
-    chunk: int = Field(default=32, ge=1, description="tokens in a chunk")
-    top_k: int = Field(
-        default=32, ge=1, description="chunks in the working cache (not used by full)"
+    chunk: int = key(32, "tokens in a chunk", ge=1)
+    top_k: int = key(32, "chunks in the working cache (not used by full)", ge=1)
+    every: int = key(
+        4, "steps between two retrievals (used by cross-model); `tree: auto` chooses it", ge=1
     )
-    every: int = Field(
-        default=4,
-        ge=1,
-        description="steps between two retrievals (used by cross-model); `tree: auto` chooses it",
-    )
-    retrieve: Literal["regular", "adaptive"] = Field(
-        default="regular",
-        description="regular: every `every` steps; adaptive: when acceptance falls, and after "
+    retrieve: Literal["regular", "adaptive"] = key(
+        "regular",
+        "regular: every `every` steps; adaptive: when acceptance falls, and after "
         "`every` steps at the latest (used by cross-model); `tree: auto` chooses it",
     )
-    layer: Layer = Field(
-        default="last",
-        description="target layer whose attention selects the chunks, counted from 0; last: the "
+    layer: Layer = key(
+        "last",
+        "target layer whose attention selects the chunks, counted from 0; last: the "
         "final one; auto: a full-attention layer at .7 of the depth (used by cross-model)",
     )
-    window: int | None = Field(
-        default=512,
-        ge=1,
-        description="sliding window of the draft's prefill in tokens; null: full attention",
+    window: int | None = key(
+        512, "sliding window of the draft's prefill in tokens; null: full attention", ge=1
     )
-    sink: int = Field(
-        default=1,
-        ge=0,
-        description="how many of the `top_k` chunks are the first ones (used by streaming)",
+    sink: int = key(
+        1, "how many of the `top_k` chunks are the first ones (used by streaming)", ge=0
     )
 
     @field_validator("layer", mode="before")
@@ -382,9 +347,7 @@ class DraftCacheSettings(Section):
 class FallbackSettings(Section):
     """The condition under which drafting stops because it does not pay."""
 
-    below: float | None = Field(
-        default=1.0, ge=0, description="measured speedup below which drafting stops; null: never"
-    )
+    below: float | None = key(1.0, "measured speedup below which drafting stops; null: never", ge=0)
 
 
 def _known_embedded(model: str, *names: str) -> str:

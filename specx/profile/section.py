@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specx.errors import ProfileError
 
@@ -23,6 +23,11 @@ class Problem:
     def __str__(self) -> str:
         column = f", column {self.column}" if self.column else ""
         return f"line {self.line}{column}: {self.sentence}"
+
+
+def key(default: Any, description: str, **limits: Any) -> Any:
+    """Return an optional key of a section; ``limits``: such as ``ge``, of pydantic's ``Field``."""
+    return Field(default=default, description=description, **limits)
 
 
 class Section(BaseModel):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from specx.profile import Profile, parse_profile
@@ -66,7 +67,7 @@ def _limits(info: FieldInfo) -> str:
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
-    if info.default_factory is not None:
+    if isinstance(info.default, BaseModel):
         return "as below"
     if isinstance(info.default, dict):
         return ", ".join(f"`{key}`" for key in info.default)

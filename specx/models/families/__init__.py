@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import (
-    delta,
-    experts,
-    gemma,
-    llama,
-    normed,
-    text_part,
-    windowed_experts,
-)
+from specx.models.families import delta, experts, gemma, llama, normed, text_part, windowed_experts
 from specx.models.families.config import Config
 from specx.models.families.family import Architecture, Family
 from specx.models.families.text_part import text_config, why_refused

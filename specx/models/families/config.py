@@ -4,14 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from specx.errors import ModelError
-from specx.ops.spec import (
-    Activation,
-    AttentionSpec,
-    HeadNormSpec,
-    MlpSpec,
-    NormSpec,
-    RopeSpec,
-)
+from specx.ops.spec import Activation, AttentionSpec, HeadNormSpec, MlpSpec, NormSpec, RopeSpec
 
 ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",

@@ -9,10 +9,7 @@ from specx.models.families.family import ATTENTION, MLP, Architecture, plain
 from specx.models.families.frequencies import ropes
 from specx.ops.spec import QueryTemperature
 
-HUNYUAN_NORMS = {
-    "query_norm": "self_attn.query_layernorm",
-    "key_norm": "self_attn.key_layernorm",
-}
+HUNYUAN_NORMS = {"query_norm": "self_attn.query_layernorm", "key_norm": "self_attn.key_layernorm"}
 
 
 def _qwen_types(config: Config) -> str | list[str]:

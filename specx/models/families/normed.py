@@ -4,15 +4,7 @@ from functools import partial
 from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
-from specx.models.families.family import (
-    ATTENTION,
-    BEFORE,
-    BEHIND,
-    MLP,
-    Architecture,
-    biases,
-    plain,
-)
+from specx.models.families.family import ATTENTION, BEFORE, BEHIND, MLP, Architecture, biases, plain
 from specx.models.families.frequencies import Ropes, by_kind, ropes
 from specx.ops.spec import HeadNormSpec
 

@@ -3,13 +3,7 @@
 from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
-from specx.models.families.experts import (
-    BY_NUMBER,
-    among,
-    of_deepseek,
-    qwen3_moe,
-    with_experts,
-)
+from specx.models.families.experts import BY_NUMBER, among, of_deepseek, qwen3_moe, with_experts
 from specx.models.families.family import ATTENTION, Architecture, biases, plain
 from specx.models.families.normed import NORMS, layer_kinds
 from specx.models.families.text_part import of_text

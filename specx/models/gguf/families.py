@@ -89,8 +89,7 @@ _EPSILONS = {
 _BIASES = {"attention_bias": "attn_q", "use_bias": "attn_q", "mlp_bias": "ffn_up"}
 _EXPERTS = {
     **dict.fromkeys(
-        ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-        ".expert_count",
+        ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), ".expert_count"
     ),
     **dict.fromkeys(("num_experts_per_tok", "moe_k", "moe_topk"), ".expert_used_count"),
 }

@@ -123,8 +123,7 @@ PRE_TOKENIZERS = {
         patterns=(r"\p{N}{1,3}", _LLAMA3.replace("{1,3}", "+")), whole_first=True
     ),
     **dict.fromkeys(
-        ("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"),
-        PreTokenization(patterns=_DEEPSEEK3),
+        ("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), PreTokenization(patterns=_DEEPSEEK3)
     ),
     "deepseek-coder": PreTokenization(patterns=_DEEPSEEK_CODER),
     "deepseek-llm": PreTokenization(patterns=_DEEPSEEK),

@@ -16,14 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.layers import (
-    FewExperts,
-    HeadInput,
-    HeadNorms,
-    LayerWeights,
-    LinearMap,
-    RowFunction,
-)
+from specx.ops.layers import FewExperts, HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import PackedWeight, Weight, embedded, unpack_rows
 from specx.ops.spec import MlpSpec, NormSpec

@@ -9,14 +9,7 @@ from torch.nn.functional import gelu, linear, pad, relu, silu
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.delta_state import DeltaState
-from specx.ops.layers import (
-    FewExperts,
-    HeadInput,
-    HeadNorms,
-    LayerWeights,
-    LinearMap,
-    RowFunction,
-)
+from specx.ops.layers import FewExperts, HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.packed_weight import Weight, embedded
 from specx.ops.spec import Activation, AttentionSpec, NormSpec
 from specx.ops.torch.cache import store_rows
