@@ -39,7 +39,7 @@ class BenchListener:
     """Prints a line for each measurement; on a terminal, also the current activity."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """``console``: None prints nothing."""
+        """``console``: where lines are printed; None: nowhere."""
         self._console = console or Console(quiet=True)
         self._status = self._console.status("")
 

@@ -60,7 +60,7 @@ class ThisProcess:
         return messages
 
     def stop(self, place: int) -> None:
-        """Do nothing: the run ends without models."""
+        """Do nothing: a run that cannot load its models ends."""
 
     def close(self) -> None:
         """Do nothing: the run continues in this process."""
