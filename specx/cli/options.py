@@ -8,7 +8,7 @@ import typer
 import yaml
 
 from specx.errors import ProfileError, UsageError
-from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+from specx.profile import DEFAULT, DigestPrompt, Profile
 
 # Groups of a help page.
 MODEL, SUMMARY, OUTPUT = "Model", "Generated text", "Output"
@@ -170,12 +170,10 @@ def changed_profile(
 
 def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
     """Return the changed keys of the profile's prompt."""
-    sentences, instruction = asked.get("sentences"), asked.get("instruction")
-    if isinstance(sentences, int):
-        _check_sentences(sentences)
+    instruction = asked.get("instruction")
     if isinstance(profile.prompt, DigestPrompt):
         _refuse_for_digest(profile, asked)
-    elif sentences is not None:
+    elif "sentences" in asked:
         raise UsageError(
             f"--sentences needs a digest, but the profile {profile.name} has an instruct prompt; "
             "use --words for the length of the summary"
@@ -185,31 +183,24 @@ def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
     return asked
 
 
-def _check_sentences(sentences: int) -> None:
-    """Raise UsageError for a number of sentences outside a digest's range."""
-    if not FEWEST_SENTENCES <= sentences <= MOST_SENTENCES:
-        raise UsageError(
-            f"--sentences is {sentences}; it must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}"
-        )
+_CHOOSE = "choose a profile with an instruct prompt (see `specx profiles ls`)"
+# What a digest model, which copies sentences, cannot do, by option.
+_NOT_BY_COPYING = {
+    "words": "count words; use --sentences instead of --words",
+    "language": f"write in another language; for --language {_CHOOSE}",
+    "think": f"reason; for --think {_CHOOSE}",
+    "style": f"follow other requests; for --style {_CHOOSE}",
+    "instruction": f"follow other requests; for --instruction {_CHOOSE}",
+}
 
 
 def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:
-    """Raise UsageError for options that a digest model, which copies sentences, cannot follow."""
-    copies = f"the model of the profile {profile.name} copies the document's own sentences"
-    choose = "choose a profile with an instruct prompt (see `specx profiles ls`)"
-    for name in asked:
-        if name == "words":
-            raise UsageError(
-                f"{copies}, so it cannot count words; use --sentences instead of --words"
-            )
-        if name == "language":
-            raise UsageError(
-                f"{copies}, so it cannot write in another language; for --language {choose}"
-            )
-        if name == "think":
-            raise UsageError(f"{copies}, so it cannot reason; for --think {choose}")
-        if name in ("style", "instruction"):
-            raise UsageError(f"{copies}, so it cannot follow other requests; for --{name} {choose}")
+    """Raise UsageError for options that a digest model cannot follow."""
+    for name in filter(_NOT_BY_COPYING.get, asked):
+        raise UsageError(
+            f"the model of the profile {profile.name} copies the document's own sentences, so it "
+            f"cannot {_NOT_BY_COPYING[name]}"
+        )
 
 
 def _text(instruction: str) -> str:

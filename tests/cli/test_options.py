@@ -127,6 +127,12 @@ def test_a_model_that_copies_says_why_it_cannot(given: dict[str, object], reason
     assert str(caught.value).startswith(copies + reason)
 
 
+@pytest.mark.parametrize(("sentences", "rule"), [(0, "at least 1"), (65, "at most 64")])
+def test_the_number_of_sentences_is_in_its_range(sentences: int, rule: str) -> None:
+    with pytest.raises(UsageError, match=f"^--sentences is {sentences}; it must be {rule}$"):
+        asked(load_profile("mini"), sentences=sentences)
+
+
 def test_all_of_it_is_in_the_settings_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
