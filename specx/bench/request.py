@@ -19,7 +19,8 @@ class Request:
 
     ``experiments``, ``methods``: names; ``documents``: empty for reports generated from ``seed``;
     ``most``: the maximum number of documents at a length; ``tokens``: maximum tokens of an output,
-    None for the profile's.
+    None for the profile's; ``scale``, ``scale_draft``: shapes for the embedded pair
+    (``bench/shapes.py``).
     """
 
     command: str
@@ -33,6 +34,8 @@ class Request:
     tokens: int | None
     seed: int
     device: str
+    scale: str | None = None
+    scale_draft: str | None = None
 
 
 class BenchListener:

@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -13,10 +13,15 @@ from specx.bench.methods import find_methods, split_names
 from specx.bench.report import BenchReport, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Measurement
+from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.shapes import SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.cores import LoadMonitor
+from specx.decoding.methods import Pair
 from specx.errors import UsageError
-from specx.profile import resolve
+from specx.models.families import text_config
+from specx.models.loaded import LoadedModel
+from specx.profile import Profile, resolve
 from specx.reports.figures import label
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done, untemplated
@@ -61,7 +66,7 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
     longest = max(request.lengths)
     documents = request.documents or tuple(generated_documents(request.most, longest, request.seed))
     listener.phase("loading the models")
-    pair = load_pair(profile, "plain" if profile.draft is None else "specextend", device)
+    profile, pair = _models(request, profile, device)
     bench = Workbench(
         pair=pair,
         profile=profile,
@@ -88,6 +93,28 @@ def compared(names: str) -> str:
 def threads_of(device: torch.device) -> int:
     """Return the number of threads in use; 1 with a GPU, which one thread serves."""
     return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def _models(request: Request, profile: Profile, device: torch.device) -> tuple[Profile, Pair]:
+    if request.scale is None:
+        return profile, load_pair(
+            profile, "plain" if profile.draft is None else "specextend", device
+        )
+    if not profile.target.model.startswith("embedded:"):
+        raise UsageError("--scale works only with the embedded pair; omit --profile and --model")
+    pair = scaled_pair(request.scale, request.scale_draft or SMALL.name, device)
+    target, shortest, longest = pair.target, min(request.lengths), max(request.lengths)
+    # A scaled model may run beyond the window of the embedded one; there its text, and the end of
+    # its text, mean nothing.
+    window = max(target.window, longest + profile.output_limit)
+    ends = target.eos_token_ids if shortest <= _trained(target) else frozenset()
+    pair = replace(pair, target=replace(target, window=window, eos_token_ids=ends))
+    return scaled_profile(profile, request.scale), pair
+
+
+def _trained(model: LoadedModel) -> int:
+    """Return the number of tokens of text that the model was trained for."""
+    return int(text_config(model.config).get("max_position_embeddings", model.window))
 
 
 def _check_window(bench: Workbench) -> None:
@@ -128,7 +155,16 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
 
 def warnings(bench: Workbench) -> list[str]:
     """Return the warnings for readers of the tables."""
-    return [
-        *untemplated(bench.pair.target.tokenizer, bench.profile.prompt),
-        *not_done(bench.pair.target.generation_config.not_done, bench.profile.prompt),
-    ]
+    found = []
+    if bench.pair.target.source.startswith("scaled"):
+        found.append(
+            "The models are the embedded pair inside models of public sizes (scaled mini): "
+            "costs are those of the large models, acceptance is that of the small ones."
+        )
+    found += untemplated(bench.pair.target.tokenizer, bench.profile.prompt)
+    found += not_done(bench.pair.target.generation_config.not_done, bench.profile.prompt)
+    longest = max(bench.lengths)
+    trained = _trained(bench.pair.target)
+    if longest > trained:  # only a scaled pair is measured there
+        found.append(f"{label(longest)} tokens are more than the {trained} it was trained on.")
+    return found

@@ -74,6 +74,17 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Enlarge the built-in models of the profile mini to the size of this model: "
+            "llama-3.1-8b, llama-3.1-70b or vicuna-7b."
+        ),
+    ] = None,
+    scale_draft: Annotated[
+        str | None,
+        typer.Option(help="Size of the scaled draft: 68m, 160m or 1b."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help=f"Output folder (default: {DEFAULT_FOLDER}).")
     ] = None,
@@ -112,6 +123,8 @@ def bench(
             tokens=tokens or (QUICK_TOKENS if quick else None),
             seed=seed,
             device=device,
+            scale=scale,
+            scale_draft=scale_draft,
         )
         options: RootOptions = context.obj
         _measure(request, write, make_console(quiet=quiet), options.interruption)
