@@ -31,8 +31,8 @@ MTP_TYPES = dict.fromkeys(
 ) | {"glm4_moe": "model.layers.{}."}
 EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
+SHORTEST_DIGEST, LONGEST_DIGEST = 6, 16  # sentences, where the document's length decides
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
-
 
 INSTRUCTION, WORDS = "Summarize the document.", 300
 # Tokenizers need 1.3 to 1.6 tokens for an English word, 2.5 for a German and 3.5 for a Russian one
@@ -53,17 +53,18 @@ class DigestPrompt(Section):
     kind: Literal["digest"] = Field(
         default="digest", description="the model copies the document's most important sentences"
     )
-    sentences: int = Field(
-        default=8,
+    sentences: int | None = Field(
+        default=None,
         ge=FEWEST_SENTENCES,
         le=MOST_SENTENCES,
-        description="maximum sentences of the digest, or of each separate part",
+        description="maximum sentences of the digest; null: "
+        f"{SHORTEST_DIGEST} to {LONGEST_DIGEST}, by the document's length",
     )
 
     @property
     def longest_output(self) -> int:
-        """Return the output limit in tokens, which also suffices for a part's digest."""
-        return max(self.sentences, 4) * TOKENS_PER_SENTENCE + 1
+        """Return the output limit in tokens."""
+        return max(self.sentences or LONGEST_DIGEST, 4) * TOKENS_PER_SENTENCE + 1
 
 
 class InstructPrompt(Section):
@@ -72,11 +73,7 @@ class InstructPrompt(Section):
     kind: Literal["instruct"] = Field(
         default="instruct", description="the model follows an instruction about the document"
     )
-    instruction: str = Field(
-        default=INSTRUCTION,
-        min_length=1,
-        description="the request",
-    )
+    instruction: str = Field(default=INSTRUCTION, min_length=1, description="the request")
     words: int | None = Field(
         default=None,
         ge=1,
@@ -262,7 +259,6 @@ class TreeSettings(Section):
         ge=0,
         description="minimum expected accepted tokens for adding a level (CPU only)",
     )
-
     width: int | None = Field(
         default=None,
         ge=1,
@@ -387,9 +383,7 @@ class FallbackSettings(Section):
     """The condition under which drafting stops because it does not pay."""
 
     below: float | None = Field(
-        default=1.0,
-        ge=0,
-        description="measured speedup below which drafting stops; null: never",
+        default=1.0, ge=0, description="measured speedup below which drafting stops; null: never"
     )
 
 
