@@ -8,7 +8,7 @@ import typer
 import yaml
 
 from specx.errors import ProfileError, UsageError
-from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
+from specx.profile import DEFAULT, DigestPrompt, Profile
 
 # Groups of a help page.
 MODEL, SUMMARY, OUTPUT = "Model", "Generated text", "Output"
@@ -177,8 +177,6 @@ def changed_profile(
 def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
     """Return the changed keys of the profile's prompt."""
     sentences, instruction = asked.get("sentences"), asked.get("instruction")
-    if isinstance(sentences, int):
-        _check_sentences(sentences)
     if isinstance(profile.prompt, DigestPrompt):
         _refuse_for_digest(profile, asked)
     elif sentences is not None:
@@ -189,14 +187,6 @@ def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
     if isinstance(instruction, str):  # it replaces what the profile asks for
         return {"words": None, "style": None, **asked, "instruction": _text(instruction)}
     return asked
-
-
-def _check_sentences(sentences: int) -> None:
-    """Raise UsageError for a number of sentences outside a digest's range."""
-    if not FEWEST_SENTENCES <= sentences <= MOST_SENTENCES:
-        raise UsageError(
-            f"--sentences is {sentences}; it must be from {FEWEST_SENTENCES} to {MOST_SENTENCES}"
-        )
 
 
 def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:

@@ -323,8 +323,6 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
             ["--think", "400"],
             "max_new_tokens is 24, which leaves no room for a document in a window",
         ),
-        (["--sentences", "0"], "--sentences is 0; it must be from 1 to 64"),
-        (["--sentences", "65"], "--sentences is 65; it must be from 1 to 64"),
         (["--max-new-tokens", "300"], "max_new_tokens is 300, which leaves no room for a document"),
         (["--max-new-tokens", "290"], "the model's window leaves 0 tokens for the document, which"),
         (
