@@ -21,10 +21,12 @@ from specx.decoding.methods import Pair
 from specx.errors import UsageError
 from specx.models.families import text_config
 from specx.models.loaded import LoadedModel
-from specx.profile import Profile, resolve
+from specx.profile import DigestPrompt, Profile, resolve
 from specx.reports.figures import label
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done, untemplated
+
+_SENTENCES = 8  # of a digest, at every length: the same work
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
@@ -61,6 +63,8 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
     find_methods(names, request.profile)  # wrong ones are told before models load
     device = choose_device(request.device)
     profile = without_fallback(request.profile.on("cuda" if device.type == "cuda" else "cpu"))
+    if isinstance(profile.prompt, DigestPrompt) and profile.prompt.sentences is None:
+        profile = profile.changed(prompt={"sentences": _SENTENCES})
     if request.tokens is not None:
         profile = with_output(profile, request.tokens)
     longest = max(request.lengths)

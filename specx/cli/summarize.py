@@ -27,7 +27,9 @@ from specx.errors import UsageError
 from specx.models.source import own_files
 from specx.profile import (
     FEWEST_SENTENCES,
+    LONGEST_DIGEST,
     MOST_SENTENCES,
+    SHORTEST_DIGEST,
     AutoTree,
     DigestPrompt,
     Profile,
@@ -75,7 +77,8 @@ def summarize(
         option(
             SUMMARY,
             "Maximum sentences of a digest (copied sentences), "
-            f"{FEWEST_SENTENCES} to {MOST_SENTENCES}.",
+            f"{FEWEST_SENTENCES} to {MOST_SENTENCES}. Default: {SHORTEST_DIGEST} to "
+            f"{LONGEST_DIGEST}, by the document's length.",
             metavar="N",
         ),
     ] = None,

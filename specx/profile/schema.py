@@ -31,8 +31,8 @@ MTP_TYPES = dict.fromkeys(
 ) | {"glm4_moe": "model.layers.{}."}
 EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
+SHORTEST_DIGEST, LONGEST_DIGEST = 6, 16  # sentences, where the document's length decides
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
-
 
 INSTRUCTION, WORDS = "Summarize the document.", 300
 # Tokenizers need 1.3 to 1.6 tokens for an English word, 2.5 for a German and 3.5 for a Russian one
@@ -53,17 +53,18 @@ class DigestPrompt(Section):
     kind: Literal["digest"] = key(
         "digest", "the model copies the document's most important sentences"
     )
-    sentences: int = key(
-        8,
-        "maximum sentences of the digest, or of each separate part",
+    sentences: int | None = key(
+        None,
+        "maximum sentences of the digest; null: "
+        f"{SHORTEST_DIGEST} to {LONGEST_DIGEST}, by the document's length",
         ge=FEWEST_SENTENCES,
         le=MOST_SENTENCES,
     )
 
     @property
     def longest_output(self) -> int:
-        """Return the output limit in tokens, which also suffices for a part's digest."""
-        return max(self.sentences, 4) * TOKENS_PER_SENTENCE + 1
+        """Return the output limit in tokens."""
+        return max(self.sentences or LONGEST_DIGEST, 4) * TOKENS_PER_SENTENCE + 1
 
 
 class InstructPrompt(Section):

@@ -4,6 +4,7 @@ Prompt: the text, with a marker before each chosen sentence, and ``<sum> <n16>``
 marker with its sentence, in document order (``docs/embedded-pair.md``).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from specx.documents.document import Document
 from specx.documents.shapes import ENDS_SENTENCE
 from specx.documents.text import stripped
 from specx.errors import ModelError
+from specx.profile import LONGEST_DIGEST, SHORTEST_DIGEST
 from specx.prompts.choice import choose
 from specx.prompts.context import Candidate
 from specx.prompts.prompt import (
@@ -28,12 +30,13 @@ from specx.prompts.quotable import quotable
 from specx.prompts.quotation import LONGEST, DigestReader
 from specx.prompts.tokens import encode_text, token_counter
 
-_READ = 512  # tokens of the text for each sentence: of sparser ones the pair loses its place
-_LEAST_READ = 1024
+_READ, _LEAST_READ = 128, 1024  # tokens of the text: for each sentence, and at least
+_SPARSEST = 512  # tokens for each marker, at most: of sparser ones the pair loses its place
+_GROWTH = 1.4  # sentences of a digest for the square root of the document's
 
 
 class Digest:
-    """Prompts for a digest of ``sentences`` sentences.
+    """Prompts for a digest of ``sentences`` sentences; None: by the document's length.
 
     ``whole``: the prompt has all of the text, with more sentences marked than the pair copies; for
     measurements on long input.
@@ -44,13 +47,14 @@ class Digest:
 
     final = True  # a sentence is handed on once it is whole and checked
 
-    def __init__(self, tokenizer: Any, sentences: int, *, whole: bool = False) -> None:
+    def __init__(self, tokenizer: Any, sentences: int | None, *, whole: bool = False) -> None:
         self.tokenizer, self._sentences, self._whole = tokenizer, sentences, whole
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
         self._lengths = _numbered(vocabulary, "<n{}>", first=1)
-        if not self._markers or self._request is None or len(self._lengths) < sentences:
+        most = sentences or LONGEST_DIGEST
+        if not self._markers or self._request is None or len(self._lengths) < most:
             raise ModelError(
                 "`kind: digest` needs a model with paragraph markers, such as the embedded one; "
                 "use `kind: instruct` for this model"
@@ -67,22 +71,27 @@ class Digest:
         room -= 2  # the request
         if room < 3:  # a marker, a token and a full stop
             raise too_little_room(room)
-        found = quotable(document, self._sentences)
+        found = quotable(document, self._sentences or SHORTEST_DIGEST)
         count_tokens = token_counter(self.tokenizer)
         counts = count_tokens([each.text for each in found])
         found = _readable(found, counts)
         sizes = [size + 2 for size in counts]  # its marker, and a full stop
-        count = self._sentences
+        asked = self._sentences or usual_sentences(len(found))
+        count = asked
         if self._whole:
-            count = max(count, min(room, sum(counts)) // _READ)
+            count = max(count, min(room, sum(counts)) // _SPARSEST)
         else:
-            room = min(room, max(_READ * count, _LEAST_READ))
+            room = min(room, max(_SPARSEST * count, _LEAST_READ))
         count = min(count, len(self._markers))
         places = choose(document.paragraphs, found, sizes, count=count, room=room)
         chosen = [found[place] for place in places]
+        if not self._whole:
+            taken = sum(sizes[place] for place in places)
+            room = min(room, max(_READ * count, _LEAST_READ, taken))
         pieces = list(_pieces(document, {each.paragraph for each in found}, chosen))
         units = make_units(document, count_tokens, longest=room - 2, pieces=pieces)
-        return [self._prompt(units, room)]
+        by_length = self._sentences is None
+        return [replace(self._prompt(units, room, asked), candidates=by_length * len(found))]
 
     def reader(self, prompt: Prompt) -> DigestReader:
         """Return a reader for the output that answers ``prompt``.
@@ -98,7 +107,7 @@ class Digest:
         ]
         return DigestReader(self.tokenizer, self._markers, marked, paragraphs, prompt.sentences)
 
-    def _prompt(self, units: list[Unit], room: int) -> Prompt:
+    def _prompt(self, units: list[Unit], room: int, asked: int) -> Prompt:
         """Return a prompt of all marked units, and of as many other units as fit into ``room``."""
         rows = encode_text(self.tokenizer, [_encoded(unit) for unit in units])
         sizes = [len(row) + unit.marked for row, unit in zip(rows, units, strict=True)]
@@ -110,13 +119,23 @@ class Digest:
                 ids.append(self._markers[marked])
                 marked += 1
             ids += rows[n]
-        sentences = min(marked, self._sentences)
+        sentences = min(marked, asked)
         # Asked for twice as many as are marked, the model seldom goes past one.
         request = (self._request, self._lengths[min(2 * sentences, len(self._lengths)) - 1])
         left_out = sum(sizes) - sum(sizes[n] for n in kept)
         return Prompt(
             (*ids, *request), tuple(units[n] for n in kept), sentences=sentences, left_out=left_out
         )
+
+
+def usual_sentences(candidates: int) -> int:
+    """Return how many sentences tell about two thirds of what is vital in a text of that many.
+
+    The share was measured at each length (``docs/embedded-pair.md``). At most half of the sentences
+    of a short text are quoted.
+    """
+    usual = max(SHORTEST_DIGEST, round(_GROWTH * math.sqrt(candidates)))
+    return max(1, min(usual, LONGEST_DIGEST, candidates // 2))
 
 
 def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candidate]:

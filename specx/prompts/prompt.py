@@ -29,7 +29,8 @@ class Prompt:
     """Token ids for the target, made of ``units`` of the document, or of summaries.
 
     ``limit``: the output's token limit if it is not the profile's. ``sentences``: the maximum
-    number of sentences of a digest. ``words``: the requested number of words of other summaries;
+    number of sentences of a digest; ``candidates``: the number of sentences of the document that
+    decided it, 0 if the user did. ``words``: the requested number of words of other summaries;
     None: any number. ``shared``: the number of leading tokens that are the same for every request
     about the document; the next token is also the same. ``content``: the text put into the chat
     template; ``origins``: its parts that can be sources, empty for digests.
@@ -39,6 +40,7 @@ class Prompt:
     units: tuple["Unit", ...] = ()
     limit: int | None = None
     sentences: int | None = None
+    candidates: int = 0
     left_out: int = 0
     words: int | None = None
     shared: int = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from specx.documents.document import Document
 from specx.documents.headings import title_of
 from specx.documents.sentences import split_sentences
-from specx.profile import DigestPrompt, InstructPrompt, Profile, Settings
+from specx.profile import SHORTEST_DIGEST, DigestPrompt, InstructPrompt, Profile, Settings
 from specx.prompts.prompt import SHORTEST_PIECE
 from specx.records import (
     Event,
@@ -158,11 +158,13 @@ def as_it_is(
 
 def _summary(document: Document, profile: Profile) -> str | None:
     """Describe the summary for which a document is too short; None for a longer document."""
-    characters = document.characters
+    characters, wanted = document.characters, 0
+    if isinstance(profile.prompt, DigestPrompt):
+        wanted = profile.prompt.sentences or SHORTEST_DIGEST
+        profile = profile.changed(prompt={"sentences": wanted})
     if not document.text.strip() or characters > CHARACTERS_PER_TOKEN * profile.output_limit:
         return None
     if isinstance(profile.prompt, DigestPrompt):
-        wanted = profile.prompt.sentences
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
         short = sentences <= wanted or characters <= wanted * SHORTEST_PIECE
         return f"a digest of {counted(wanted, 'sentence')}" if short else None

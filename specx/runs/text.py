@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specx.decoding.target import SourceSettings
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE
-from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
+from specx.profile import LONGEST_DIGEST, REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt
 from specx.prompts.reasoning import CLOSING, Thinking
@@ -71,7 +71,7 @@ def room_of(settings: Settings, reasoning: int) -> int:
     output, advice = f"max_new_tokens is {limit}", "lower max_new_tokens"
     prompt, follows = settings.prompt, settings.limit_follows
     if follows and isinstance(prompt, DigestPrompt):
-        output = f"{prompt.sentences} sentences may take {limit} tokens"
+        output = f"{prompt.sentences or LONGEST_DIGEST} sentences may take {limit} tokens"
         advice = "ask for fewer sentences"
     elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
         output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"

@@ -8,6 +8,7 @@ from specx.documents.prose import composition, is_prose, why_not_prose
 from specx.profile import EMBEDDED, DigestPrompt, InstructPrompt
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
+from specx.reports.progress import counted
 from specx.runs.document_run import DocumentRun
 from specx.runs.parts import LevelWritten
 
@@ -22,26 +23,33 @@ WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 
 
 def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
-    """Return a warning or a note on document text left out of the prompts.
+    """Return warnings and notes on the length of a digest, and on text left out of the prompts.
 
     A digest reads only running text of the body.
     """
+    notes = [
+        f"a digest of {counted(each.sentences or 0, 'sentence')}, because the text has "
+        f"{each.candidates}; --sentences asks for another number"
+        for each in prompts
+        if each.candidates
+    ]
     if left_out := sum(prompt.left_out for prompt in prompts):
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
-        return [], [
+        notes.append(
             "sentences were chosen from the whole text; the model read only the text around them, "
             f"{tokens} of {tokens + left_out} tokens"
-        ]
+        )
+        return [], notes
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p for place, p in enumerate(document.paragraphs) if place not in read]
     share = sum(len(each.text) for each in missing) / document.characters
     if share <= NOTED_SHARE:
-        return [], []
-    notes = [
+        return [], notes
+    told = (
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
         f"not read by a digest: {composition(missing)}"
-    ]
-    return (notes, []) if share > WARNED_SHARE else ([], notes)
+    )
+    return ([told], notes) if share > WARNED_SHARE else ([], [*notes, told])
 
 
 def known_before(document: Document, profile: str, model: str, prompt: PromptSettings) -> list[str]:

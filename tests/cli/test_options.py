@@ -84,6 +84,12 @@ def test_wishes_that_cannot_be(given: dict[str, object], sentence: str) -> None:
     assert str(caught.value).startswith(sentence)
 
 
+@pytest.mark.parametrize(("number", "limit"), [(0, "at least 1"), (65, "at most 64")])
+def test_a_digest_has_1_to_64_sentences(number: int, limit: str) -> None:
+    with pytest.raises(UsageError, match=f"^--sentences is {number}; it must be {limit}$"):
+        asked(load_profile("mini"), sentences=number)
+
+
 def test_keys_of_the_profile_are_set_at_any_depth() -> None:
     changes = parse_settings(
         ["generation.top_k=20", "fallback.below=null", "devices.cpu.tree.nodes=12", "sources=false"]

@@ -96,7 +96,7 @@ def test_a_few_words_are_printed_without_a_model(
     assert run(["summarize", "notes.txt"]) == 0
     assert capsys.readouterr() == (
         "Meeting notes\n",
-        "notes.txt: the document is not longer than a digest of 8 sentences, so it is "
+        "notes.txt: the document is not longer than a digest of 6 sentences, so it is "
         "printed unchanged\n",
     )
 

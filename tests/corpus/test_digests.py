@@ -20,7 +20,7 @@ from tests.corpus.independent import letters, page_texts, stands_on
 from tests.threads import threads
 
 QUOTED = ("text", "item")
-SENTENCES = 8  # of a digest by the profile mini
+ASKED = re.compile(r"a digest of (\d+) sentences?, because the text has \d+;")
 SAMPLE = (
     "manual/chapters.pdf",
     "report/ferry.docx",
@@ -108,7 +108,8 @@ def faults(case: Case, report: Report | None) -> list[str]:
     if case.kind == "short":
         same = letters(report["summary"]) == letters(" ".join(b.text for b in made.blocks))
         return [] if same and not citations else ["not printed as it is"]
-    if not min(SENTENCES, _quotable(made)) - 3 <= len(citations) <= SENTENCES:
+    (asked,) = [int(each[1]) for note in report["notes"] if (each := ASKED.match(note))]
+    if not asked - 3 <= len(citations) <= asked:
         found.append(f"{len(citations)} sentences")
     said = [letters(citation["sentence"]) for citation in citations]
     found += [f"said twice: {one}" for one in {one for one in said if said.count(one) > 1}]
@@ -134,10 +135,6 @@ def _place(citation: dict[str, Any], made: Made) -> int | None:
         if there and whole and wanted in letters(block.text):
             return place
     return None
-
-
-def _quotable(made: Made) -> int:
-    return sum(block.kind in QUOTED and block.part == "body" for block in made.blocks)
 
 
 def _is_there(citation: dict[str, Any], made: Made) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import DocumentError, ModelError
-from specx.prompts.digest import Digest
+from specx.prompts.digest import Digest, usual_sentences
 from specx.prompts.prompt import Output, Prompt
 from specx.prompts.quotable import candidates, fragments
 from specx.prompts.quotation import LONGEST
@@ -285,6 +285,16 @@ def test_a_digest_has_no_more_sentences_than_were_asked_for() -> None:
     assert [quote.paragraph for quote in reader.finish()[1].quotes] == [0, 1]
 
 
+def test_the_length_follows_the_documents_unless_it_is_given() -> None:
+    lengths = [usual_sentences(number) for number in (1, 2, 10, 13, 25, 50, 100, 150, 2000)]
+    assert lengths == [1, 1, 5, 6, 7, 10, 14, 16, 16]
+    names = (*(f"<p{n}>" for n in range(16)), "<sum>", *(f"<n{n}>" for n in range(1, 17)))
+    made, tokenizer = long_document(50, 2), make_tokenizer(names)
+    (by_length,), (asked,) = (Digest(tokenizer, n).prompts(made, 10_000) for n in (None, 4))
+    assert (by_length.sentences, by_length.candidates) == (10, 50)
+    assert (asked.sentences, asked.candidates) == (4, 0)
+
+
 def paper(sentences: int) -> Document:
     texts = (f"Sentence {n} of the paper — naïve. More?" for n in range(sentences))
     return Document("a.pdf", "pdf", (), tuple(Paragraph(text, 1) for text in texts))
@@ -295,8 +305,8 @@ def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
     talk = Document("talk.pdf", "pdf", (), slides)
     with pytest.raises(DocumentError, match=r"talk.pdf has too little prose .* --everything"):
         DIGEST.prompts(talk, 10_000)
-    read_all = DIGEST.prompts(replace(talk, everything=True), 10_000)
-    assert sum(len(prompt.units) for prompt in read_all) == 40
+    (prompt,) = DIGEST.prompts(replace(talk, everything=True), 10_000)
+    assert prompt.sentences == 4
     why = "Nobody in the whole town was told why, though all of them had asked for the reason."
     sentences = tuple(
         Paragraph(f"Bridge {n} was closed in {word} by the council. {why}", n)

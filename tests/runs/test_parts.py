@@ -1,5 +1,6 @@
 """A document in parts: one summary in the end, or one for each part."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +234,23 @@ def test_the_digest_of_a_long_document_is_chosen_from_all_of_it(embedded: Pair) 
     assert (report.levels, report.input.parts) == ([], 1)
     assert report.input.prompt_tokens < 1300
     assert any("chosen from the whole text" in note for note in report.notes)
+    assert not any("--sentences asks" in note for note in report.notes)  # the profile says four
     assert ear.text == report.summary
     assert len(report.citations) == 4
     for citation in report.citations:
         paragraph = paper.paragraphs[citation.paragraph]
         assert citation.sentence in paragraph.text
         assert citation.page == paragraph.page
+
+
+def test_a_digest_says_why_it_is_as_long_as_it_is(embedded: Pair) -> None:
+    profile = load_profile("mini").changed(draft=None)
+    report = summarize(
+        Summarizer(resolve(profile, "plain", embedded.facts), embedded, Ear()), council(30)
+    )
+    asked = len(report.citations)
+    assert re.fullmatch(
+        rf"a digest of {asked} sentences, because the text has \d\d; --sentences asks for .*",
+        report.notes[0],
+    )
+    assert 6 <= asked < 16

@@ -33,24 +33,24 @@ def test_a_few_words_are_printed_as_they_are() -> None:
     assert report.summary == "Meeting notes\n\nHello."
     assert report.warnings == ["page 2 has no text"]
     assert report.notes == [
-        "the document is not longer than a digest of 8 sentences, so it is printed unchanged",
+        "the document is not longer than a digest of 6 sentences, so it is printed unchanged",
     ]
     told = report.to_dict()
     assert told["input"]["parts"] == told["generated_tokens"] == 0
     assert told["citations"] == told["finish_reasons"] == []
     assert told["timings_s"]["total"] == 0.25
-    assert told["settings"]["generation"]["max_new_tokens"] == 8 * 82 + 1
+    assert told["settings"]["generation"]["max_new_tokens"] == 16 * 82 + 1
 
 
 @pytest.mark.parametrize(
     ("texts", "fits"),
     [
-        ([f"{SENTENCE} " * 4, f"{SENTENCE} " * 4], True),
-        ([f"{SENTENCE} " * 4, f"{SENTENCE} " * 5], False),
-        (["milk"] * 80, True),  # shorter than eight sentences, so many as its lines are
-        (["milk"] * 81, False),
-        (["word " * 500], True),
-        (["word " * 600], False),  # one sentence, which is longer than a digest of eight
+        ([f"{SENTENCE} " * 3, f"{SENTENCE} " * 3], True),
+        ([f"{SENTENCE} " * 3, f"{SENTENCE} " * 4], False),
+        (["milk"] * 60, True),  # shorter than six sentences, so many as its lines are
+        (["milk"] * 61, False),
+        (["word " * 390], True),
+        (["word " * 400], False),  # one sentence, which is longer than a digest of six
         (["", " "], False),  # nothing to print: an error says so
     ],
 )
