@@ -42,7 +42,12 @@ class TorchImport:
             return self._choices[requested]
 
     def load_library(self, arguments: Sequence[str]) -> None:
-        """Start to load torch's library. ``arguments``: of a command that is not parsed yet."""
+        """Start to load torch's library, unless torch is there.
+
+        ``arguments``: of a command that is not parsed yet.
+        """
+        if "torch" in sys.modules:
+            return
         with suppress(ValueError):  # the parser will tell
             self._start(partial(self._load_library, _requested(arguments)))
 
@@ -89,8 +94,8 @@ def _requested(arguments: Sequence[str]) -> int | None:
 
 
 def _load_library() -> None:
-    """Load the library of torch, unless it is there. Python's own import would hold its lock."""
-    found = None if "torch" in sys.modules else find_spec("torch")
+    """Load the library of torch. Python's own import would hold its lock."""
+    found = find_spec("torch")
     for folder in (found and found.submodule_search_locations) or ():
         path = Path(folder) / "lib" / _LIBRARY
         if path.exists():

@@ -82,6 +82,7 @@ def test_openmp_is_told_before_the_library_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[str | None] = []
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(
         module, "_load_library", lambda: seen.append(module.os.environ.get("OMP_NUM_THREADS"))
     )
@@ -97,6 +98,7 @@ def test_openmp_is_told_before_the_library_brings_it(
 def test_wrong_threads_are_left_to_the_parser(
     torch_import: TorchImport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(module, "_load_library", lambda: pytest.fail("it is loaded"))
     torch_import.load_library(["--threads", "many"])
     assert not torch_import.is_working
