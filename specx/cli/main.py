@@ -134,7 +134,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        if ctx.obj and name in _WITH_TORCH and not _WITHOUT_TORCH & set(rest):
+        given = {each.partition("=")[0] for each in rest}
+        if ctx.obj and name in _WITH_TORCH and not given & _WITHOUT_TORCH:
             ctx.obj.torch.load_library(rest)
         return name, load_command(name) if name in COMMANDS else command, rest
 

@@ -110,6 +110,7 @@ def test_wrong_threads_are_left_to_the_parser(
         (["summarize", "a.pdf"], True),
         (["ask", "a.pdf", "Why?"], True),
         (["summarize", "a.pdf", "--workers", "2"], False),
+        (["summarize", "a.pdf", "--workers=2"], False),
         (["summarize", "--help"], False),
         (["extract", "a.pdf"], False),
     ],
