@@ -1,6 +1,5 @@
 """``specx ask``: answer questions about documents. Each document is read once."""
 
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from specx.cli import options as common
 from specx.cli.console import make_console
 from specx.cli.notices import Notices
 from specx.cli.options import CHECKS, SUMMARY, option
-from specx.cli.summary_run import import_torch
-from specx.cores import choose_threads
 from specx.documents.discover import STDIN
 from specx.documents.document import Document
 from specx.documents.read import ReadOptions
@@ -172,9 +169,8 @@ class AskRun:
 
     def run(self) -> None:
         """Answer all questions. Raises the error that decides the exit code."""
-        chosen = choose_threads(self.threads, os.environ, self.options.others)
-        chosen.set(os.environ)
-        importing = self.options.importing = import_torch()
+        chosen = self.options.torch.choose_threads(self.threads)
+        self.options.torch.start()
         self.options.interruption.sentence = lambda: "interrupted"
         with self._live as live:
             self.options.interruption.tidy.append(live.abandon)
@@ -183,7 +179,7 @@ class AskRun:
                     "--json prints one object, but there are several answers; use --jsonl"
                 )
             settings = replace(self.settings, gives_way=not chosen.fixed)
-            worker = ThisProcess(settings, live, importing.join)
+            worker = ThisProcess(settings, live, self.options.torch.wait)
             for _, message in worker.poll(0) if self._documents else ():
                 if isinstance(message, NotLoaded):
                     raise message.error

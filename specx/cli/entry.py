@@ -1,6 +1,7 @@
 """Entry point of the process. It installs signal handling before any slow import."""
 
 from specx.cli.interruption import Interruption
+from specx.cli.leaving import is_watched, leave
 from specx.cores import without_collecting
 
 
@@ -13,5 +14,10 @@ def main() -> None:
 
     try:
         run_and_exit(interruption=interruption)
+    except SystemExit as end:
+        interruption.ignore()
+        if isinstance(end.code, int) and not is_watched():
+            leave(end.code)
+        raise
     finally:
         interruption.ignore()  # the interpreter would let them kill what has ended well

@@ -77,7 +77,7 @@ def _ids(tokenizer: Any) -> Collection[int]:
 
 
 def _is_same(target: Any, draft: Any) -> bool:
-    """Return True if both are GGUF files with the same tokenizer, which is built only once."""
+    """Return True if both models have the same tokenizer, which is then built only once."""
     ours = isinstance(target, Tokenizer) and isinstance(draft, Tokenizer)
     return ours and target.backend is draft.backend
 

@@ -86,4 +86,4 @@ def _loaded(files: ModelFiles) -> LoadedModel:
     spec, stored = architecture.spec, stated_dtype(raw) or torch.float32
     packing = packing_of(files, spec, stored, parameters(spec, architecture.weights))
     source, found = fetch_weights(files, stored, packing)
-    return load_decoder(replace(files, source=source), found)
+    return load_decoder(files.at(source), found)

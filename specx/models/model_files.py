@@ -1,10 +1,10 @@
 """A located model: everything read before its weights, and finding the weight files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -57,6 +57,12 @@ class ModelFiles:
         """Return the tokenizer's length limit; None without a stated limit."""
         is_there = self.gguf is not None or any(self.source.folder.glob("tok*"))
         return getattr(self.tokenizer, "model_max_length", None) if is_there else None
+
+    def at(self, source: ModelSource) -> Self:
+        """Return the files at another place, with the tokenizer that has been read."""
+        moved = replace(self, source=source)
+        moved.__dict__["tokenizer"] = self.tokenizer
+        return moved
 
     @cached_property
     def tokenizer(self) -> Any:

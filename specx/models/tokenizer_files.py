@@ -5,6 +5,7 @@ transformers reads (a ``tokenizer.model``, a ``vocab.json``, files of special to
 settings, classes of other families) are left to it.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -94,6 +95,25 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     name = _class(folder, settings)
     if name is None or not file.is_file():
         return None
+    used = {key: value for key, value in settings.items() if key not in _ABOUT_TEXT}
+    known = hash((name, json.dumps(used, sort_keys=True), file.read_bytes()))
+    if known not in _BUILT:
+        built = _build(name, settings, file)
+        _BUILT.clear()
+        _BUILT[known] = built
+    backend, special = _BUILT[known]
+    return None if backend is None else _finished(backend, settings, special, folder)
+
+
+# The last tokenizer that was built, by all that it was built of: a draft mostly has its target's.
+_BUILT: dict[int, tuple[tokenizers.Tokenizer | None, SpecialTokens]] = {}
+_ABOUT_TEXT = ("chat_template", "model_max_length", "max_len")  # settings that it is not built of
+
+
+def _build(
+    name: str, settings: Mapping[str, Any], file: Path
+) -> tuple[tokenizers.Tokenizer | None, SpecialTokens]:
+    """Return the tokenizer of a class, and its special tokens; None: only transformers has it."""
     stored = tokenizers.Tokenizer.from_file(str(file))
     stored.no_truncation()
     defaults = {"pad_token": stored.padding["pad_token"]} if stored.padding else {}
@@ -102,13 +122,12 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     backend: tokenizers.Tokenizer | None = stored
     if name in PARTS:
         backend = rebuilt(PARTS[name], stored, {**settings, **special.named})
-    if backend is None:
-        return None
-    special.add_to(backend)
-    if name in PARTS and PARTS[name].adds_again:
-        backend.add_special_tokens([AddedToken(str(t), special=True) for t in special.all()])
-    backend.no_padding()
-    return _finished(backend, settings, special, folder)
+    if backend is not None:
+        special.add_to(backend)
+        if name in PARTS and PARTS[name].adds_again:
+            backend.add_special_tokens([AddedToken(str(t), special=True) for t in special.all()])
+        backend.no_padding()
+    return backend, special
 
 
 def _class(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,7 @@ from transformers import (
 
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models import model_files
 from specx.models.checkpoint import Checkpoint
 from specx.models.families import read_architecture
 from specx.models.families.weight_reader import WeightReader
@@ -142,6 +143,20 @@ def test_frequencies_that_no_text_changes(broken: Make, load: Load, rope_type: s
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 2.0}
     loaded = load(broken(rope_parameters=rope), "draft")
     assert loaded.for_text(7) is loaded.for_text(loaded.window) is loaded
+
+
+def test_a_tokenizer_is_read_once(
+    checkpoint: Make, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, folders = model_files.load_tokenizer, list[Path]()
+
+    def counted(folder: Path, label: str) -> Any:
+        folders.append(folder)
+        return read(folder, label)
+
+    monkeypatch.setattr(model_files, "load_tokenizer", counted)
+    load(checkpoint("llama"))
+    assert folders == [checkpoint("llama")]
 
 
 def test_missing_folder(refusal: Refusal) -> None:

@@ -222,6 +222,26 @@ def test_damaged_files_are_one_sentence(file: str, contents: str, tmp_path: Path
     assert sentence.endswith("); download the model with its tokenizer files.")
 
 
+def test_a_draft_shares_what_its_target_has_built(tmp_path: Path) -> None:
+    target, draft, other = (tmp_path / name for name in ("target", "draft", "other"))
+    for folder in (target, draft, other):
+        tokenizer_folders.write(folder, "qwen3")
+    of_draft = {"model_max_length": 77, "chat_template": "{{ messages }}"}
+    for folder, changes in ((draft, of_draft), (other, {"pad_token": "<|im_end|>"})):
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | changes), "utf-8")
+    ours, its, another = (read_tokenizer(folder) for folder in (target, draft, other))
+    assert ours is not None
+    assert its is not None
+    assert another is not None
+    assert ours.backend is its.backend
+    assert (its.model_max_length, its.chat_template) == (77, "{{ messages }}")
+    assert ours.chat_template != its.chat_template
+    assert another.backend is not ours.backend
+    for folder in (draft, other):
+        check_same_facts(*both(folder))
+
+
 def test_a_tokenizer_can_be_sent_to_another_process(tmp_path: Path) -> None:
     ours = read_tokenizer(tokenizer_folders.write(tmp_path, "gpt-oss"))
     assert ours is not None
