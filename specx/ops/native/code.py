@@ -44,7 +44,8 @@ class Code:
             address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
             assert address is not None
             llvm.add_symbol(name, address)
-        self._engine = engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+        self._engine = engine  # owns the memory
         for each in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(each))
         engine.finalize_object()

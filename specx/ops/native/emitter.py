@@ -122,6 +122,9 @@ class Emitter:
     def number(self, value: float, lanes: int = 1) -> Value:
         return same(F32, value, lanes)
 
+    def vector(self, kind: Any) -> Any:
+        return vector_of(kind, self.lanes)
+
     def floats(self, whole: Value) -> Value:
         """Convert signed integers to float32."""
         return self.builder.sitofp(whole, vector_of(F32, lanes_of(whole)))
@@ -168,16 +171,15 @@ class Emitter:
         room.align = 64
         return self.place(self.builder.ptrtoint(room, I64))  # a place has no type
 
-    def share(self, total: Value, unit: Number = 1, thread: Value | None = None) -> list[Value]:
-        """Return the beginning and end of a thread's share of ``total``, in whole units.
+    def share(self, total: Value, unit: int = 1) -> list[Value]:
+        """Return the beginning and end of this thread's share of ``total``, in whole units.
 
-        ``thread``: its number, by default this one's. The last thread gets the remainder.
+        The last thread gets the remainder.
         """
-        own, threads = (
+        thread, threads = (
             self.builder.sext(self.call(f"omp_get_{what}", result=I32), I64)
             for what in ("thread_num", "num_threads")
         )
-        thread = own if thread is None else thread
         units, behind = self.div(total, unit), self.sum(thread, 1)
         begin, end = (self.div(self.times(units, i), threads) for i in (thread, behind))
         begin, end = self.times(begin, unit), self.times(end, unit)
@@ -229,6 +231,14 @@ class Emitter:
         small = self.mul(x, self.series((*TANH, 1.0), square))
         is_small = self.builder.fcmp_ordered("<", size, self.number(0.2, lanes))
         return self.builder.select(is_small, small, self.math("copysign", large, x))
+
+    def soft_capped(self, x: Value, cap: Value, least: float) -> Value:
+        """Return scores or logits with a soft cap; masked ones, below ``least``, stay masked."""
+        lanes = lanes_of(x)
+        cap = self.spread(cap, lanes)
+        hidden = self.builder.fcmp_ordered("<", x, self.number(least, lanes))
+        capped = self.mul(cap, self.tanh(self.builder.fdiv(x, cap)))
+        return self.builder.select(hidden, x, capped)
 
     def lane_max(self, vector: Value) -> Value:
         """Return the largest lane of a vector."""

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from specx.ops.blocks import FLOAT_4, BlockFormat
-from specx.ops.native.emitter import F16, F32, I8, I16, I32, Emitter, Value, same, vector_of
+from specx.ops.native.emitter import F16, F32, I8, I16, I32, Emitter, Value, same
 
 READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 AT_ONCE = 8  # columns that are unpacked before they are multiplied
@@ -51,7 +51,7 @@ def _unpack_block(e: Emitter, place: Value, form: BlockFormat, out: Value) -> No
         whole = stored(e, place, form, part)
         for first in range(0, PART, e.lanes):
             values = e.chosen(whole, whole, range(first, first + e.lanes))
-            values = extend(values, vector_of(I32, e.lanes))
+            values = extend(values, e.vector(I32))
             if form.name in LESS:
                 values = builder.sub(values, same(I32, LESS[form.name], e.lanes))
             values, at = e.floats(values), part * PART + first

@@ -4,21 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specx.ops.byte_rows import GREATEST, GROUP, NAN, SMALLEST, UPPER
-from specx.ops.native.emitter import (
-    BF16,
-    F16,
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    PLACE,
-    Emitter,
-    Module,
-    Value,
-    lanes_of,
-    vector_of,
-)
+from specx.ops.native.emitter import BF16, F16, F32, I8, I32, I64, PLACE, Emitter, Module, Value
 from specx.ops.native.products import ARGUMENTS
 
 LEAST = -1e30  # below any score
@@ -109,7 +95,7 @@ def _soften(e: Emitter) -> None:
     with e.loop(0, count, e.lanes) as i:
         scaled = e.mul(e.load(e.at(scores, i), e.lanes), factor)
         if cap:
-            scaled = soft_capped(e, scaled, cap[0])
+            scaled = e.soft_capped(scaled, cap[0], LEAST)
         e.store(scaled, e.at(scores, i))
         found.set(e.fmax(scaled, found.get()))
     before = e.load(row_max)
@@ -123,14 +109,6 @@ def _soften(e: Emitter) -> None:
     share = e.exp(e.builder.fsub(before, now))
     e.store(e.fma(e.load(denominator), share, e.lane_sums([added.get()])), denominator)
     e.scale(values, values, share, size)
-
-
-def soft_capped(e: Emitter, x: Value, cap: Value) -> Value:
-    """Return scores or logits with a soft cap; masked ones stay masked."""
-    lanes = lanes_of(x)
-    cap = e.spread(cap, lanes)
-    hidden = e.builder.fcmp_ordered("<", x, e.number(LEAST, lanes))
-    return e.builder.select(hidden, x, e.mul(cap, e.tanh(e.builder.fdiv(x, cap))))
 
 
 def gate_name(activation: str, *, gated: bool) -> str:
@@ -235,14 +213,14 @@ def _store_bytes(e: Emitter) -> None:
         bits = e.builder.bitcast(e.builder.fdiv(e.lane_max(most), F32(float(GREATEST))), I32)
         bits = e.builder.select(e.builder.icmp_signed("<", bits, I32(NAN)), bits, I32(NAN))
         bits = e.builder.lshr(e.builder.add(bits, I32(UPPER)), I32(16))
-        place = e.at(e.at(row, dim, kind=I8), group, kind=I16)
-        e.builder.store(e.builder.trunc(bits, I16), place, align=2)
+        place = e.at(e.at(row, dim, kind=I8), group, kind=BF16)
+        e.builder.store(e.builder.trunc(bits, BF16), place, align=2)
         scale = e.builder.bitcast(e.builder.shl(bits, I32(16)), F32)
         scale = e.spread(e.fmax(scale, F32(SMALLEST)), e.lanes)
         for i, part in enumerate(parts):
             whole = e.math("rint", e.builder.fdiv(part, scale))
-            whole = e.builder.fptosi(whole, vector_of(I32, e.lanes))
-            numbers = e.builder.trunc(whole, vector_of(I8, e.lanes))
+            whole = e.builder.fptosi(whole, e.vector(I32))
+            numbers = e.builder.trunc(whole, e.vector(I8))
             e.builder.store(numbers, e.at(row, first, i * e.lanes, kind=I8), align=1)
 
 
@@ -255,8 +233,8 @@ def _widen(e: Emitter) -> None:
         scale = e.spread(scale, e.lanes)
         for i in range(0, GROUP, e.lanes):
             place = e.at(line, first, i, kind=I8)
-            numbers = e.builder.load(place, typ=vector_of(I8, e.lanes), align=1)
-            numbers = e.floats(e.builder.sext(numbers, vector_of(I32, e.lanes)))
+            numbers = e.builder.load(place, typ=e.vector(I8), align=1)
+            numbers = e.floats(e.builder.sext(numbers, e.vector(I32)))
             e.store(e.mul(numbers, scale), e.at(to, e.times(number, dim), first, i))
 
 

@@ -20,7 +20,7 @@ from specx.ops.native.products import ARGUMENTS
 from specx.ops.native.tables import ALWAYS, BLOCK, COMMON, LAYER, NORM, PLACE_OF, SCORES
 
 LINE = I64(SCORES)  # from one line of scores to the next
-# The inputs of ``out`` that a thread has: their place and stride, the first and their number.
+# The inputs of a map that a thread has: their place and stride, the first and their number.
 Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
 
 
@@ -88,16 +88,14 @@ class LayerWriter:
 
     def write(self) -> None:
         """Write a layer; before experts, only its attention."""
-        run, kind = self.run, self.kind
+        kind = self.kind
         read = self._normed("input", kind.input_norm)
         attended = self._attend(read)
-        self._multiply_inputs("out", *attended, (I64(0), self.hidden), run.thread)
+        self._add("out", attended, after=kind.attended_norm)
         if not kind.is_parallel:
-            self._add("after_attention", norm="attended", after=kind.attended_norm)
             read = self._normed("output", kind.output_norm)
         if not kind.has_experts:
-            self._write_mlp(read)
-            self._add("after_mlp", norm="mlp", after=kind.mlp_norm)
+            self._add("down", self._gated(read), after=kind.mlp_norm)
             self._scale()
 
     def add_experts(self) -> None:
@@ -139,61 +137,37 @@ class LayerWriter:
         weight, bias, eps = (self.own[f"{which}_{part}"] for part in NORM)
         e.call(norm, to, x, e.at(e.place(weight), offset), bias, size, e.unpacked(eps))
 
-    def _write_mlp(self, read: Value) -> None:
-        """Write the MLP; ``read``: the place of the normed hidden rows.
-
-        Each thread has whole blocks of the inputs of ``down``. If some have a block more than
-        others, all divide the gates evenly, wait, and compute some outputs for each other, which
-        changes no sum.
-        """
-        e, run, kind, inner, unit = self.e, self.run, self.kind, self.inner, self.run.kind.units[1]
-        halves = [e.whole(0), inner] if kind.is_gated else [e.whole(0)]
-        width, all_gates = e.times(inner, len(halves)), run.common("all_gates")
-        uneven = e.is_set(e.builder.srem(inner, e.times(run.threads, unit)))
-        begin, count = run.share(inner, e.builder.select(uneven, I64(UNIT), I64(unit)))
-        gates = e.at(all_gates, begin)
-        for half in halves:
+    def _gated(self, read: Value) -> Inputs:
+        """Write this thread's share of the MLP's inner elements."""
+        e, run, kind = self.e, self.run, self.kind
+        halves = 2 if kind.is_gated else 1
+        begin, count = run.share(self.inner, run.kind.units[1])
+        gates, width = run.area("gates"), e.times(count, halves)
+        starts = [e.times(count, half) for half in range(halves)]
+        for half, start in enumerate(starts):
             run.product(
-                self.own, "gate_up", (e.at(gates, half), width), (read, self.hidden), self.rows,
-                (0, self.hidden), (e.sum(begin, half), count),
+                self.own, "gate_up", (e.at(gates, start), width), (read, self.hidden), self.rows,
+                (0, self.hidden), (e.sum(begin, e.times(self.inner, half)), count),
             )  # fmt: skip
         with e.loop(0, self.rows) as row:
-            lines = (e.at(gates, e.times(row, width), half) for half in halves)
+            lines = (e.at(gates, e.times(row, width), start) for start in starts)
             e.call(gate_name(kind.activation, gated=kind.is_gated), *lines, count)
-        with e.when(uneven):
-            e.call("GOMP_barrier")
-        low, high = e.share(e.times(inner, self.hidden))  # products of an input and an output
-        with e.loop(0, run.threads) as owner:
-            begin, count = run.share(inner, unit, owner)
-            before, size = e.times(begin, self.hidden), e.max(count, 1)
-            first, end = (e.div(e.sub(each, before), size) for each in (low, high))
-            first, end = (e.min(e.max(each, 0), self.hidden) for each in (first, end))
-            with e.when(e.is_less(first, end)):
-                x = e.at(all_gates, begin), width
-                self._multiply_inputs("down", x, (begin, count), (first, e.sub(end, first)), owner)
+        return (gates, width), (begin, count)
 
-    def _multiply_inputs(
-        self, name: str, x: tuple[Value, Value], inputs: tuple[Value, Value],
-        outputs: tuple[Value, Value], owner: Value,
-    ) -> None:  # fmt: skip
-        """Write some outputs of a projection for the inputs of a thread, ``owner``.
+    def _add(self, name: str, inputs: Inputs, *, after: str) -> None:
+        """Add a projection's output, normed if ``after``, to the hidden rows.
 
-        x: (place, stride); ``inputs``, ``outputs``: (first index, count).
-        """
-        e, run = self.e, self.run
-        bias = e.builder.select(e.is_equal(owner, 0), self.own[f"{name}_bias"], I64(0))
-        to = run.area("after_attention" if name == "out" else "after_mlp", owner)
-        run.product(
-            self.own | {f"{name}_bias": bias}, name, (e.at(to, outputs[0]), self.hidden), x,
-            self.rows, inputs, outputs,
-        )  # fmt: skip
-
-    def _add(self, area: str, *, norm: str, after: str) -> None:
-        """Add a projection's outputs, normed if ``after``, to the hidden rows.
-
-        A parallel layer adds everything at its end.
+        All threads contribute to its inputs. A parallel layer adds everything at its end.
         """
         e, run, is_parallel = self.e, self.run, self.kind.is_parallel
+        area = "after_attention" if name == "out" else "after_mlp"
+        bias = e.builder.select(e.is_equal(run.thread, 0), self.own[f"{name}_bias"], I64(0))
+        run.product(
+            self.own | {f"{name}_bias": bias}, name, (run.area(area), self.hidden), inputs[0],
+            self.rows, inputs[1], (I64(0), self.hidden),
+        )  # fmt: skip
+        if is_parallel and name == "out":
+            return
         e.call("GOMP_barrier")
         areas = ("after_attention", area) if is_parallel else (area,)
         size = e.times(self.rows, self.hidden)
@@ -209,7 +183,7 @@ class LayerWriter:
         e.copy(sums, run.area(area, e.whole(0)), size)
         with e.loop(1, run.threads) as thread:
             e.increase(sums, run.area(area, thread), size)
-        self._norm_rows(norm, after, sums)
+        self._norm_rows("attended" if name == "out" else "mlp", after, sums)
         e.increase(run.x, sums, size, factor)
 
     # ------------------------------------------------------------ heads
@@ -635,7 +609,7 @@ class LayerWriter:
     def _sums(self, head: Value, segment: Value) -> Sums:
         e, run = self.e, self.run
         line = e.times(e.sum(e.times(head, self._segment_count()), segment), self.lines)
-        sums, *ends = (run.common(name) for name in COMMON[2:])
+        sums, *ends = (run.common(name) for name in COMMON[1:])
         return Sums(e.at(sums, e.times(line, self.dim)), *(e.at(each, line) for each in ends))
 
     def _merge(self) -> Inputs:

@@ -25,7 +25,7 @@ from specx.ops.native.kinds import formats_of, kind_of, kinds_of_layers, maps_of
 from specx.ops.native.tables import ALWAYS, FRAME, NORM, NORMS, PLACE_OF, SIZES, bits
 from specx.ops.native.unpacking import address_of, parts_of
 from specx.ops.packed_weight import Weight
-from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
+from specx.ops.spec import DecoderSpec, LayerSpec
 
 _CALL = struct.Struct(f"{len(tables.CALL)}q")
 _END = tables.CALL.index("end_layer")
@@ -57,7 +57,7 @@ class NativePass:
         routed = [i for i, layer in enumerate(weights.layers) if layer.routing is not None]
         self._experts = [(i, experts(weights.layers[i])) for i in routed]
         self.saved_bytes = 0
-        self._short: DecoderWeights | None = None
+        self._is_prepared = False
         self._preparing = threading.Lock()
         self._vocabulary = weights.head.weight.shape[0]
         attentions = [layer.attention for layer in weights.spec.layers]
@@ -71,12 +71,13 @@ class NativePass:
     def _prepared(self) -> DecoderWeights:
         """Return the weights, with smaller copies of some, which are made at the first pass."""
         with self._preparing:
-            if self._short is None:
-                self._short = shortened(self._weights)
-                short = (each.weight for each in maps_of(self._short))
+            if not self._is_prepared:
+                self._weights = weights = shortened(self._weights)
+                short = (each.weight for each in maps_of(weights))
                 short = (weight for weight in short if weight.dtype == torch.bfloat16)
                 self.saved_bytes = sum(2 * weight.numel() for weight in short)
-            return self._short
+                self._is_prepared = True
+        return self._weights
 
     @property
     def is_row_invariant(self) -> bool:
@@ -221,7 +222,7 @@ class _OnThreads:
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
             "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
-            "eps": _eps(spec.norm), "logit_scale": bits(spec.logit_scale),
+            "eps": bits(spec.norm.eps if spec.norm else 0.0), "logit_scale": bits(spec.logit_scale),
             "logit_cap": bits(spec.logit_softcap or 0.0), "bounds": _BOUNDS_TABLE.data_ptr(),
         }  # fmt: skip
         assert set(entries) == set(tables.MODEL)
@@ -248,7 +249,7 @@ class _OnThreads:
             norm = norms[name] if name in norms else getattr(spec, f"{name}_norm")
             weight, bias = (getattr(layer, f"{name}_norm{own}", None) for own in ("", "_bias"))
             weight = self._ones if name == "value" and norm else weight
-            values = _address(weight), _address(bias), _eps(norm)
+            values = _address(weight), _address(bias), bits(norm.eps if norm else 0.0)
             entries |= dict(zip((f"{name}_{part}" for part in NORM), values, strict=True))
         for name in names_of(layer):
             linear_map = getattr(layer, name)
@@ -342,7 +343,7 @@ def _shortened(linear_map: LinearMap) -> LinearMap:
 
 def _copied(weight: Tensor) -> Tensor | None:
     """Return a weight in bfloat16, or None if bfloat16 does not hold it exactly."""
-    lines = weight.t() if _by_column(weight) else weight
+    lines = weight if weight.is_contiguous() else weight.t()
     for part in lines.split(max(1, AT_ONCE // lines.shape[1])):
         if bool((part.view(torch.int32) & LOWER_HALF).any()):
             return None
@@ -365,7 +366,7 @@ def is_written_for(spec: DecoderSpec) -> bool:
 def _is_readable(weight: Weight) -> bool:
     if not isinstance(weight, Tensor):
         return all(form.name in READABLE for _, form in weight.parts)
-    return weight.dtype == torch.float32 and (weight.is_contiguous() or _by_column(weight))
+    return weight.dtype == torch.float32 and (weight.is_contiguous() or weight.t().is_contiguous())
 
 
 def _is_known(layer: LayerSpec) -> bool:
@@ -394,10 +395,6 @@ def _others(weights: DecoderWeights) -> Iterator[Tensor]:
     yield from (x for x in (*tensors, *(each.bias for each in maps_of(weights))) if x is not None)
 
 
-def _by_column(weight: Tensor) -> bool:
-    return weight.t().is_contiguous()
-
-
 def _step(weight: Tensor | None) -> int:
     """Return the elements from one head's norm weight to the next; 0 if heads share one."""
     return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
@@ -410,7 +407,3 @@ def _numbers(*shape: int) -> Tensor:
 
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
-
-
-def _eps(norm: NormSpec | None) -> int:
-    return bits(0.0 if norm is None else norm.eps)

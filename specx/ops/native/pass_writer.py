@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from specx.ops.native.emitter import F32, I32, I64, UNIT, Emitter, Number, Value
-from specx.ops.native.functions import soft_capped
+from specx.ops.native.emitter import F32, I32, I64, UNIT, Emitter, Value
+from specx.ops.native.functions import LEAST
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.products import ARGUMENTS, UNPACKED
 from specx.ops.native.tables import FRAME, KEPT, PART_OF, ROPE
@@ -85,7 +85,9 @@ class PassWriter:
             with e.when(e.builder.fcmp_ordered("!=", scale, F32(1.0))):
                 e.scale(line, line, scale, count)
             with e.when(e.builder.fcmp_ordered("!=", cap, F32(0.0))):
-                e.line(line, count, lambda j, n: soft_capped(e, e.load(e.at(line, j), n), cap))
+                e.line(
+                    line, count, lambda j, n: e.soft_capped(e.load(e.at(line, j), n), cap, LEAST)
+                )
 
     # ------------------------------------------------------------ products
 
@@ -142,11 +144,9 @@ class PassWriter:
         """Return the place of a memory area that all threads share."""
         return self.e.place(self.frame[name])
 
-    def share(
-        self, total: Value, unit: Number = UNIT, thread: Value | None = None
-    ) -> tuple[Value, Value]:
-        """Return the beginning and size of a thread's share of ``total``, in whole units."""
-        begin, end = self.e.share(total, unit, thread)
+    def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
+        """Return the beginning and size of this thread's share of ``total``, in whole units."""
+        begin, end = self.e.share(total, unit)
         return begin, self.e.sub(end, begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:

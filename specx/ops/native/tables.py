@@ -24,11 +24,11 @@ MODEL = (
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
-    "hidden_rows", "angles", "normed", "heads", "queries", "scores", "attended",
+    "hidden_rows", "angles", "normed", "heads", "queries", "scores", "attended", "gates",
     "after_attention", "after_mlp",
 )  # fmt: skip
-# Memory of all threads: heads and gates of all rows, and the softmax of each line and segment.
-COMMON = ("all_heads", "all_gates", "all_sums", "all_row_max", "all_denominators")
+# Memory of all threads: heads of all rows, and the softmax of each line in each segment.
+COMMON = ("all_heads", "all_sums", "all_row_max", "all_denominators")
 FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
 # Of a layer's keys and values: their address, capacity, the bytes of a row, its elements, and the
 # functions of their format: both products with them, and the one that stores a row.
@@ -82,12 +82,12 @@ def area_sizes(
             "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
             "heads": rows * (query_heads + kv_heads) * dim,
             "queries": group * dim, "scores": group * SCORES,
+            "gates": rows * 2 * (inner // threads + UNEVEN),
             "attended": rows * (query_heads * dim // threads + UNEVEN),
             "after_attention": rows * hidden, "after_mlp": rows * hidden,
         }  # fmt: skip
         of_all = {
             "all_heads": rows * (query_heads + 2 * kv_heads) * dim,
-            "all_gates": rows * 2 * inner,
             "all_sums": lines * dim, "all_row_max": lines, "all_denominators": lines,
         }  # fmt: skip
         for areas, sizes in ((own, of_thread), (common, of_all)):
