@@ -52,7 +52,7 @@ LATE_IMPORTS = {
     "decoding/footprint.py": {"specx.ops.native.native_pass"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass", "specx.ops.native.unpacking"},
     "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
-    "ops/torch/cpu_layer.py": {"specx.ops.native.mixture", "specx.ops.native.unpacking"},
+    "ops/torch/cpu_layer.py": {"specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {"transformers", "transformers.utils"},  # what only that can read
     "runs/text.py": {"specx.prompts.digest"},  # compiles many patterns
@@ -83,7 +83,6 @@ OWN = {
     "specx.documents.confinement",
     "specx.runs.worker",
     "specx.ops.native.code",
-    "specx.ops.native.mixture",
     "specx.ops.native.native_pass",
     "specx.models",
     "specx.models.gguf.checkpoint",

@@ -1,9 +1,9 @@
 """A whole pass over a few rows as one piece of machine code, compiled by LLVM with llvmlite.
 
 Plain torch starts some hundred operations for a token, each on all threads. Here the threads are
-started once. ``layer.py`` writes the pass with the instructions of ``emitter.py`` and the
-products of ``products.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on tensors.
-Prompts are computed layer by layer; ``prompts.py`` writes their products with packed weights.
+started once. ``layer.py`` writes the pass with the instructions of ``emitter.py`` and the products
+of ``products.py`` and ``rounded.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on
+tensors. Prompts are computed layer by layer, with products of ``rounded.py``.
 """
 
 import os

@@ -5,7 +5,7 @@ import hashlib
 import platform
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -13,15 +13,15 @@ from typing import Any
 
 import llvmlite
 import torch
-from llvmlite import ir
 
 from specx.cache_folder import cache_folder, compiled_once
-from specx.ops.blocks import by_name
-from specx.ops.native import byte_rows, experts, functions, is_limited, products
-from specx.ops.native.emitter import VectorUnit
+from specx.ops.blocks import BlockFormat, by_name
+from specx.ops.native import fields, functions, is_limited, products
+from specx.ops.native.emitter import PLACE, Module, VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
 from specx.ops.native.layer import write_pass
-from specx.ops.native.prompts import write_format
+from specx.ops.native.products import ARGUMENTS, UNPACKED
+from specx.ops.native.rounded import LANES, PromptProduct, RoundedProduct
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
 _loading: set[PassKind | str] = set()  # what a thread is at
@@ -37,27 +37,23 @@ class Code:
     """Compiled functions in memory. ``run``: the address of the function that each thread calls."""
 
     def __init__(self, *objects: bytes) -> None:
-        self._engine = _engine(objects)  # owns the memory
-        self.address: Callable[[str], int] = self._engine.get_function_address
+        """Link object files."""
+        import llvmlite.binding as llvm
+
+        for name in SYMBOLS:
+            address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
+            assert address is not None
+            llvm.add_symbol(name, address)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+        self._engine = engine  # owns the memory
+        for each in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(each))
+        engine.finalize_object()
+        self.address: Callable[[str], int] = engine.get_function_address
 
     @cached_property
     def run(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.address("run"))
-
-
-def _engine(objects: Iterable[bytes]) -> Any:
-    """Link object files; return the engine that holds their code."""
-    import llvmlite.binding as llvm
-
-    for name in SYMBOLS:
-        address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
-        assert address is not None
-        llvm.add_symbol(name, address)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
-    for each in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(each))
-    engine.finalize_object()
-    return engine
 
 
 # A mapped part of LLVM that no page of was written, as the kernel describes it.
@@ -76,20 +72,18 @@ def _give_back_pages() -> None:
 
 
 def has_team(threads: int) -> bool:
-    """Return True if OpenMP provides the requested number of threads.
+    """Return True if OpenMP provides the requested number of threads: the work of each is needed.
 
-    OpenMP may provide fewer threads (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). The work of the
-    missing threads would then not be done.
+    It may provide fewer (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``).
     """
     return openmp().omp_get_thread_limit() >= threads and not openmp().omp_get_dynamic()
 
 
 @cache
 def openmp() -> ctypes.CDLL:
-    """Return torch's own GNU OpenMP, whose threads also run our passes.
+    """Return torch's own GNU OpenMP, whose threads also run our passes. Raises OSError without one.
 
-    Other packages may bring a second OpenMP, whose threads would compete with torch's threads for
-    the cores. Raises OSError if torch has no GNU OpenMP, or if torch's OpenMP cannot be identified.
+    The threads of a second OpenMP, which other packages may bring, would compete for the cores.
     """
     loaded = set(re.findall(r"/\S*libgomp\S*\.so\S*", Path("/proc/self/maps").read_text()))
     packages = str(Path(torch.__file__).parent.parent / "torch")  # also torch.libs
@@ -100,10 +94,9 @@ def openmp() -> ctypes.CDLL:
 
 
 def load(own: PassKind | str = PLAIN) -> Code:
-    """Return the code of a kind of pass, or of a format; it is compiled once and cached on disk.
+    """Return the code of a kind of pass, or of a format, with the functions that all passes share.
 
-    Both have the functions that all passes share; ``""`` has these alone. Raises OSError if torch
-    does not use GNU OpenMP.
+    ``""`` has these alone. Raises OSError if torch does not use GNU OpenMP.
     """
     openmp()
     objects = [_object("functions", write_functions, unrolls=True)]
@@ -140,19 +133,29 @@ def _loaded(own: PassKind | str) -> Code | None:
 def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:
     """Return the object file ``name`` from the disk cache, or compile what ``write`` returns.
 
-    ``unrolls``: unroll loops, which doubles the compile time. A pass is not unrolled, because most
-    of its time is spent in the functions that all passes share.
+    ``unrolls``: unroll loops, which doubles the compile time; a pass spends little time in its own.
     """
     with _compiling:  # a damaged file is compiled again: LLVM would abort
         return compiled_once(_file(name), lambda: build(write(vector_unit()), unrolls=unrolls))
 
 
 def write_functions(unit: VectorUnit) -> str:
-    """Write the functions that all passes share, in which most of the time is spent."""
-    module = ir.Module("functions")
-    for each in (products, byte_rows, functions, experts):
-        each.write(module, unit)
-    return str(module)
+    """Write the functions that all passes share."""
+    module = Module("functions", unit)
+    for each in (products, functions):
+        each.write(module)
+    return str(module.written)
+
+
+def write_format(unit: VectorUnit, form: BlockFormat) -> str:
+    """Write all functions of a format. Those with int8 are for x86 only."""
+    module, name = Module(form.name, unit), form.name
+    if unit.lanes >= LANES:
+        module.define(f"rounded_{name}", ARGUMENTS, RoundedProduct, form=form)
+        module.define(f"prompt_{name}", [PLACE], PromptProduct, form=form)
+    module.define(f"unpack_{name}", UNPACKED, fields.unpack, form=form)
+    module.define(f"packed_{name}", ARGUMENTS, fields.packed, form=form)
+    return str(module.written)
 
 
 def build(written: str, *, unrolls: bool) -> bytes:
@@ -165,9 +168,8 @@ def build(written: str, *, unrolls: bool) -> bytes:
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
     tuning.loop_unrolling = unrolls
-    llvm.create_pass_builder(target, tuning).getModulePassManager().run(
-        module, llvm.create_pass_builder(target, tuning)
-    )
+    builder = llvm.create_pass_builder(target, tuning)
+    builder.getModulePassManager().run(module, builder)
     code: bytes = target.emit_object(module)
     return code
 

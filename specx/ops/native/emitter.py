@@ -20,10 +20,6 @@ LOG2E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 # exp(r) = 1 + r + r² p(r) for |r| <= ln 2 / 2, as in Cephes: off by 2e-7 at most, relatively
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 TANH = (-17 / 315, 2 / 15, -1 / 3)  # of its series in x², behind 1: off by 6e-8 up to 0.2
-# erfc(z) = t exp(−z² + p(t)), t = 1 / (1 + z/2), by Chebyshev's polynomials: off by 1.2e-7 at most,
-# relatively (Numerical Recipes in C, 6.2)
-ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,
-        0.37409196, 1.00002368, -1.26551223)  # fmt: skip
 LEAST = -87.0  # exp of less is 0
 
 Value = Any  # of llvmlite, which has no types
@@ -42,22 +38,33 @@ class VectorUnit:
     has_dots: bool = False
 
 
+class Module:
+    """A piece of code for one vector unit: functions, which can call those defined before them."""
+
+    def __init__(self, name: str, unit: VectorUnit) -> None:
+        self.written, self.unit = ir.Module(name), unit
+
+    def define(
+        self, name: str, kinds: Sequence[Any], body: Callable[..., object], **settings: Any
+    ) -> None:
+        """Write a function with arguments of these kinds: ``body`` gets its emitter."""
+        e = Emitter(self, name, kinds)
+        body(e, **settings)
+        e.builder.ret_void()
+        ir.IRBuilder(e.function.basic_blocks[0]).branch(e.function.basic_blocks[1])
+
+
 class Emitter:
     """Writes one function, whose arguments are places and int64 numbers."""
 
-    def __init__(self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any]) -> None:
-        self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
-        self.has_dots = unit.has_dots
-        kind = ir.FunctionType(ir.VoidType(), list(arguments))
-        self.function = ir.Function(module, kind, name)
+    def __init__(self, module: Module, name: str, kinds: Sequence[Any]) -> None:
+        self.module, unit = module.written, module.unit
+        self.lanes, self.sums, self.has_dots = unit.lanes, unit.sums, unit.has_dots
+        kind = ir.FunctionType(ir.VoidType(), list(kinds))
+        self.function = ir.Function(self.module, kind, name)
+        self.arguments: Sequence[Value] = self.function.args
         self._entry = self.function.append_basic_block("entry")
         self.builder = ir.IRBuilder(self.function.append_basic_block("begin"))
-
-    def finish(self) -> Any:
-        """End the function and return it."""
-        self.builder.ret_void()
-        ir.IRBuilder(self._entry).branch(self.function.basic_blocks[1])
-        return self.function
 
     # ------------------------------------------------------------ whole numbers and places
 
@@ -98,6 +105,10 @@ class Emitter:
         place = self.builder.gep(table, [self.whole(index)], source_etype=I64)
         return self.builder.load(place, typ=I64)
 
+    def entries(self, table: Value, names: Sequence[str]) -> dict[str, Value]:
+        """Load the first entries of a table of int64, by ``names``."""
+        return {name: self.entry(table, i) for i, name in enumerate(names)}
+
     def row(self, table: Value, index: Number, width: int) -> Value:
         """Return a pointer to row ``index`` of a table whose rows have ``width`` int64."""
         return self.builder.gep(table, [self.times(index, width)], source_etype=I64)
@@ -111,16 +122,28 @@ class Emitter:
     def number(self, value: float, lanes: int = 1) -> Value:
         return same(F32, value, lanes)
 
+    def vector(self, kind: Any) -> Any:
+        return vector_of(kind, self.lanes)
+
+    def floats(self, whole: Value) -> Value:
+        """Convert signed integers to float32."""
+        return self.builder.sitofp(whole, vector_of(F32, lanes_of(whole)))
+
+    def series(self, coefficients: Sequence[float], x: Value) -> Value:
+        """Return a polynomial of x; the coefficient of the highest power is the first."""
+        total, *others = (self.number(each, lanes_of(x)) for each in coefficients)
+        for each in others:
+            total = self.fma(total, x, each)
+        return total
+
     def load(self, place: Value, lanes: int = 1, kind: Any = F32) -> Value:
         """Load float32 from a place; bfloat16 and float16 are widened, exactly."""
         found = self.builder.load(place, typ=vector_of(kind, lanes), align=4 if kind == F32 else 2)
-        if kind == F32:
-            return found
-        if kind == F16:
-            return self.builder.fpext(found, vector_of(F32, lanes))
-        bits = self.builder.zext(found, vector_of(I32, lanes))
-        bits = self.builder.shl(bits, same(I32, 16, lanes))
-        return self.builder.bitcast(bits, vector_of(F32, lanes))
+        if kind == BF16:
+            bits = self.builder.zext(found, vector_of(I32, lanes))
+            bits = self.builder.shl(bits, same(I32, 16, lanes))
+            return self.builder.bitcast(bits, vector_of(F32, lanes))
+        return found if kind == F32 else self.builder.fpext(found, vector_of(F32, lanes))
 
     def store(self, value: Value, place: Value, kind: Any = F32) -> None:
         """Store float32, or round it to float16: to the nearest, ties to even."""
@@ -158,9 +181,8 @@ class Emitter:
             for what in ("thread_num", "num_threads")
         )
         units, behind = self.div(total, unit), self.sum(thread, 1)
-        begin, end = (
-            self.times(self.div(self.times(units, i), threads), unit) for i in (thread, behind)
-        )
+        begin, end = (self.div(self.times(units, i), threads) for i in (thread, behind))
+        begin, end = self.times(begin, unit), self.times(end, unit)
         return [begin, self.builder.select(self.is_equal(behind, threads), total, end)]
 
     def add(self, a: Value, b: Value) -> Value:
@@ -187,10 +209,7 @@ class Emitter:
         twos = self.math("rint", self.mul(x, self.number(LOG2E, lanes)))
         rest = self.fma(twos, self.number(-LN2_HIGH, lanes), x)
         rest = self.fma(twos, self.number(-LN2_LOW, lanes), rest)
-        series = self.number(EXP[0], lanes)
-        for coefficient in EXP[1:]:
-            series = self.fma(series, rest, self.number(coefficient, lanes))
-        series = self.fma(series, self.mul(rest, rest), rest)
+        series = self.fma(self.series(EXP, rest), self.mul(rest, rest), rest)
         series = self.add(series, self.number(1.0, lanes))
         exponent = self.builder.fptosi(twos, vector_of(I32, lanes))
         exponent = self.builder.add(exponent, same(I32, 127, lanes))
@@ -209,24 +228,17 @@ class Emitter:
         size, square, one = self.abs(x), self.mul(x, x), self.number(1.0, lanes)
         small = self.exp(self.mul(size, self.number(-2.0, lanes)))
         large = self.builder.fdiv(self.builder.fsub(one, small), self.add(one, small))
-        series = self.number(TANH[0], lanes)
-        for coefficient in (*TANH[1:], 1.0):
-            series = self.fma(series, square, self.number(coefficient, lanes))
+        small = self.mul(x, self.series((*TANH, 1.0), square))
         is_small = self.builder.fcmp_ordered("<", size, self.number(0.2, lanes))
-        return self.builder.select(is_small, self.mul(x, series), self.math("copysign", large, x))
+        return self.builder.select(is_small, small, self.math("copysign", large, x))
 
-    def normal_cdf(self, x: Value) -> Value:
-        """Return the cumulative distribution of the normal at x: (1 + erf(x / √2)) / 2."""
+    def soft_capped(self, x: Value, cap: Value, least: float) -> Value:
+        """Return scores or logits with a soft cap; masked ones, below ``least``, stay masked."""
         lanes = lanes_of(x)
-        one, z = self.number(1.0, lanes), self.mul(self.abs(x), self.number(0.5**0.5, lanes))
-        t = self.builder.fdiv(one, self.fma(z, self.number(0.5, lanes), one))
-        series = self.number(ERFC[0], lanes)
-        for coefficient in ERFC[1:]:
-            series = self.fma(series, t, self.number(coefficient, lanes))
-        tail = self.exp(self.builder.fsub(series, self.mul(z, z)))
-        tail = self.mul(self.mul(tail, t), self.number(0.5, lanes))
-        positive = self.builder.fcmp_ordered(">", x, self.number(0.0, lanes))
-        return self.builder.select(positive, self.builder.fsub(one, tail), tail)
+        cap = self.spread(cap, lanes)
+        hidden = self.builder.fcmp_ordered("<", x, self.number(least, lanes))
+        capped = self.mul(cap, self.tanh(self.builder.fdiv(x, cap)))
+        return self.builder.select(hidden, x, capped)
 
     def lane_max(self, vector: Value) -> Value:
         """Return the largest lane of a vector."""
@@ -240,8 +252,8 @@ class Emitter:
     def lane_sums(self, vectors: Sequence[Value]) -> Value:
         """Return the sums of the lanes of each vector as one vector; for one vector, a scalar.
 
-        The order in which a vector's lanes are added does not depend on the other vectors. The
-        number of vectors must be a power of two, at most the number of lanes.
+        No vector changes the order in which another's lanes are added. Their number is a power of
+        two, at most the number of lanes.
         """
         vectors, parts, size = list(vectors), 1, vectors[0].type.count
         while size > 1:  # each vector holds ``parts`` sums, in ``size`` lanes each
@@ -257,10 +269,7 @@ class Emitter:
         return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
 
     def chosen(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return a vector of the given lanes of a and b (a shuffle).
-
-        The lanes of b are numbered after those of a.
-        """
+        """Return a vector of lanes of a and b (a shuffle); b's are numbered after those of a."""
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
     def math(self, name: str, *arguments: Value) -> Value:
@@ -273,11 +282,8 @@ class Emitter:
 
     def call(self, name: str, *arguments: Value, result: Any = None) -> Value:
         """Call a function of this module, of LLVM, or of a library."""
-        function = self.module.globals.get(name) or ir.Function(
-            self.module,
-            ir.FunctionType(result or ir.VoidType(), [each.type for each in arguments]),
-            name,
-        )
+        kind = ir.FunctionType(result or ir.VoidType(), [each.type for each in arguments])
+        function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
         return self.builder.call(function, arguments)
 
     def call_at(self, address: Value, kinds: Sequence[Any], *arguments: Value) -> None:
@@ -288,7 +294,7 @@ class Emitter:
     def fetch(self, place: Value) -> None:
         """Prefetch a place, which need not be valid, into the second-level cache.
 
-        More prefetches can be in flight to the second level than to the first.
+        More prefetches can be in flight to it than to the first.
         """
         self.call("llvm.prefetch.p0", place, I32(0), I32(2), I32(1))
 
@@ -328,10 +334,7 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Divide 0 … count into strips, as many of each width as fit, in order of ``widths``.
-
-        The last width is 1.
-        """
+        """Divide 0 … count into strips, as many of each width as fit; the last width is 1."""
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)
@@ -370,10 +373,11 @@ class Emitter:
 
     def scale(self, to: Value, source: Value, factor: Value, count: Number) -> None:
         """Write ``count`` elements multiplied by a number."""
-        self.line(
-            to, count,
-            lambda i, n: self.mul(self.load(self.at(source, i), n), self.spread(factor, n)),
-        )  # fmt: skip
+
+        def scaled(i: Value, lanes: int) -> Value:
+            return self.mul(self.load(self.at(source, i), lanes), self.spread(factor, lanes))
+
+        self.line(to, count, scaled)
 
 
 def lanes_of(value: Value) -> int:

@@ -1,6 +1,11 @@
-"""Read the scales and values of blocks (``blocks.py``) with vector instructions."""
+"""Blocks of packed matrices (``blocks.py``): their fields, unpacking, and products in float32.
+
+An unpacked weight equals torch's bit for bit: scales and values have so few bits that their product
+is exact, and a minimum is added with one rounding.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -8,9 +13,52 @@ from llvmlite import ir
 from specx.ops.blocks import FLOAT_4, BlockFormat
 from specx.ops.native.emitter import F16, F32, I8, I16, I32, Emitter, Value, same
 
+READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
+AT_ONCE = 8  # columns that are unpacked before they are multiplied
 PART = 32  # values of a part of a large block, or of a small block
 # What is taken off the values of a format as they are stored. Those of others have a minimum.
 LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "MXFP4": 12}
+
+
+def packed(e: Emitter, form: BlockFormat) -> None:
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ for a packed w.
+
+    A few columns at a time are unpacked, then multiplied by ``inner`` (``products.py``).
+    """
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.arguments
+    room = e.room(F32, e.times(AT_ONCE, count))
+    with e.loop(0, columns, AT_ONCE) as first:
+        width = e.min(e.sub(columns, first), AT_ONCE)
+        line = byte(e, w, e.times(first, w_row))
+        e.call(f"unpack_{form.name}", room, count, line, w_row, width, count)
+        e.call("inner", e.at(y, first), y_row, x, x_row, room, count, rows, count, width)
+
+
+def unpack(e: Emitter, form: BlockFormat) -> None:
+    """Write the function that unpacks rows of w: to [rows, count] = w."""
+    to, to_row, w, w_row, rows, count = e.arguments
+    with e.loop(0, rows) as row, e.loop(0, e.div(count, form.values)) as number:
+        place = byte(e, w, e.times(row, w_row), e.times(number, form.bytes))
+        out = e.at(to, e.times(row, to_row), e.times(number, form.values))
+        _unpack_block(e, place, form, out)
+
+
+def _unpack_block(e: Emitter, place: Value, form: BlockFormat, out: Value) -> None:
+    """Unpack a block: widen its values to float32, multiply by the scale, and add the minimum."""
+    builder, both = e.builder, ends(e, place, form)
+    extend = builder.sext if form.name == "Q8_0" else builder.zext
+    for part in range(form.values // PART):
+        whole = stored(e, place, form, part)
+        for first in range(0, PART, e.lanes):
+            values = e.chosen(whole, whole, range(first, first + e.lanes))
+            values = extend(values, e.vector(I32))
+            if form.name in LESS:
+                values = builder.sub(values, same(I32, LESS[form.name], e.lanes))
+            values, at = e.floats(values), part * PART + first
+            lanes = [at // step_of(form)] * e.lanes
+            scale, minimum = (each and e.chosen(each, each, lanes) for each in both)
+            found = e.mul(scale, values) if minimum is None else e.fma(scale, values, minimum)
+            e.store(found, e.at(out, at))
 
 
 def bits_of(form: BlockFormat) -> int:
@@ -28,16 +76,16 @@ def byte(e: Emitter, place: Value, *offsets: Any) -> Value:
     return e.builder.gep(place, [e.sum(*offsets)], source_etype=I8)
 
 
-def _halves(e: Emitter, place: Value, start: int) -> Value:
-    """Load 2 float16 at a byte offset of a block, as a vector of float32."""
-    return _widened(e, e.builder.load(byte(e, place, start), typ=ir.VectorType(I16, 2), align=2))
-
-
 def _widened(e: Emitter, bits: Value) -> Value:
     """Convert the bits of float16 numbers to float32."""
     count = bits.type.count
     halves = e.builder.bitcast(bits, ir.VectorType(F16, count))
     return e.builder.fpext(halves, ir.VectorType(F32, count))
+
+
+def _halves(e: Emitter, place: Value, start: int) -> Value:
+    """Load 2 float16 at a byte offset of a block, as a vector of float32."""
+    return _widened(e, e.builder.load(byte(e, place, start), typ=ir.VectorType(I16, 2), align=2))
 
 
 def _half_powers(e: Emitter, exponents: Value) -> Value:
@@ -58,8 +106,11 @@ def ends(
     Both are vectors. ``order``: the order of the lanes, for 16 scales. For blocks of 32 values, the
     vectors have 8 lanes, filled by repeating the numbers of ``count`` adjacent blocks (1, 4 or 8).
     """
-    if form.name == "Q6_K":
-        return _scales_of_16(e, place, form, order), None
+    if form.name == "Q6_K":  # nothing is read behind the block
+        factors = _halves(e, place, form.fields["scale"] - 2)
+        scales = load_bytes(e, place, form.fields["scales"], 16)
+        scales = e.floats(e.chosen(scales, scales, order))
+        return e.mul(e.chosen(factors, factors, [1] * 16), scales), None
     if form.values > PART:
         scales, minima = _of_parts(e, place, form)
         return scales, e.builder.fneg(minima)
@@ -83,7 +134,7 @@ def _of_parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value
     """Return vectors of the scales and minima of the 8 parts of a block."""
     builder, bytes_ = e.builder, ir.VectorType(I8, 16)
     # The factors of both, 4 lower fields of each with the upper bits of higher ones, 4 high ends.
-    head = builder.load(byte(e, place, form.fields["scale"]), typ=bytes_, align=1)
+    head = load_bytes(e, place, form.fields["scale"], 16)
 
     def chosen(vector: Value, lanes: Sequence[int]) -> Value:
         return e.chosen(vector, same(I8, 0, 16), lanes)
@@ -97,32 +148,21 @@ def _of_parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value
     low = builder.and_(low, bytes_([63] * 4 + [15] * 4 + [63] * 4 + [15] * 4))
     high = shifted(chosen(head, none + first + none + second), (2, 2, 2, 2))
     numbers = builder.or_(low, builder.and_(high, same(I8, 48, 16)))
-    ends, both = _halves(e, place, form.fields["scale"]), []
+    factors, found = _halves(e, place, form.fields["scale"]), []
     for i in (0, 1):
         own = builder.zext(chosen(numbers, range(8 * i, 8 * i + 8)), ir.VectorType(I32, 8))
-        own = builder.sitofp(own, ir.VectorType(F32, 8))
-        both.append(e.mul(e.chosen(ends, ends, [i] * 8), own))
-    return both[0], both[1]
+        own = e.floats(own)
+        found.append(e.mul(e.chosen(factors, factors, [i] * 8), own))
+    return found[0], found[1]
 
 
-def _scales_of_16(e: Emitter, place: Value, form: BlockFormat, order: Sequence[int]) -> Value:
-    """Return a vector of the scales of the 16 parts of a block."""
-    fields = form.fields
-    ends = _halves(e, place, fields["scale"] - 2)  # nothing is read behind the block
-    found = e.builder.load(byte(e, place, fields["scales"]), typ=ir.VectorType(I8, 16), align=1)
-    numbers = e.builder.sitofp(e.chosen(found, found, order), ir.VectorType(F32, 16))
-    return e.mul(e.chosen(ends, ends, [1] * 16), numbers)
+def load_bytes(e: Emitter, place: Value, start: int = 0, count: int = PART) -> Value:
+    return e.builder.load(byte(e, place, start), typ=ir.VectorType(I8, count), align=1)
 
 
 def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
-    """Return the 32 values of a part of a block as bytes, unscaled.
-
-    Only values of Q8_0 are signed.
-    """
-    builder, at = e.builder, form.fields
-
-    def load(start: int, size: int = PART) -> Value:
-        return builder.load(byte(e, place, start), typ=ir.VectorType(I8, size), align=1)
+    """Return the 32 values of a part as bytes, unscaled. Only those of Q8_0 are signed."""
+    builder, at, load = e.builder, form.fields, partial(load_bytes, e, place)
 
     def masked(value: Value, mask: int, left: int) -> Value:
         """Shift bytes left by ``left`` bits (right if it is negative), then mask them."""

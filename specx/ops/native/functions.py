@@ -1,32 +1,53 @@
-"""Functions of one row: norms, online softmax, and the activations of an MLP."""
+"""Functions of rows: norms, softmax, activations, storing keys, steps between experts' products."""
 
 from collections.abc import Callable
 from typing import Any
 
-from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit, lanes_of
+from specx.ops.byte_rows import GREATEST, GROUP, NAN, SMALLEST, UPPER
+from specx.ops.native.emitter import BF16, F16, F32, I8, I32, I64, PLACE, Emitter, Module, Value
+from specx.ops.native.products import ARGUMENTS
 
 LEAST = -1e30  # below any score
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
+WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
+ACTIVATIONS = ("silu", "gelu_tanh", "relu2")
+CLAMPED = "clamped"  # the activation of experts with α and a limit (``MlpSpec``)
+# A pair is a row with one of its experts; pairs are sorted by expert. ``each`` (``products.py``)
+# calls the products of experts and these functions in turn.
+# Of ``gates_…``: gates and ups of each pair, to which the biases of its expert are added.
+GATES = ("inner", "pairs", "size", "experts", "bias", "alpha", "limit")
+# Of ``weigh``: the sums, the outputs of pairs, and for each row the places and shares of its pairs.
+WEIGH = ("total", "outputs", "rows", "size", "each", "places", "shares", "experts", "bias")
 
 
-def write(module: Any, unit: VectorUnit) -> None:
+def write(module: Module) -> None:
     """Write all functions of this file."""
     for either in (False, True):
-        _write_norm(module, unit, centred=either)
-        _write_soften(module, unit, capped=either)
-        for activation in ACTIVATIONS:
-            _write_gate(module, unit, activation, gated=either)
+        norm, soften = ("centred_norm", "soften_capped") if either else ("norm", "soften")
+        module.define(norm, [PLACE, PLACE, PLACE, I64, I64, F32], _norm, centred=either)
+        kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64, *[F32] * either]
+        module.define(soften, kinds, _soften)
+        for name in ACTIVATIONS:
+            kinds = [PLACE, PLACE, I64] if either else [PLACE, I64]
+            module.define(gate_name(name, gated=either), kinds, _gate, activation=name)
+    module.define("wait", [PLACE], lambda e: e.call("GOMP_barrier"))
+    for name in (*ACTIVATIONS, CLAMPED):
+        module.define(f"gates_{name}", [PLACE], _gates, activation=name)
+    module.define("weigh", [PLACE], _weigh)
+    for name, kind in (("store", F32), ("store_half", F16)):
+        module.define(name, [PLACE, PLACE, I64], _store, kind=kind)
+    module.define("store_bytes", [PLACE, PLACE, I64], _store_bytes)
+    module.define("widen", [PLACE, PLACE, I64, I64, I64], _widen)
+    for name in ("inner", "outer"):
+        module.define(f"{name}_bytes", ARGUMENTS, _product_of_bytes, product=name)
 
 
-def _write_norm(module: Any, unit: VectorUnit, *, centred: bool) -> None:
+def _norm(e: Emitter, *, centred: bool) -> None:
     """Write ``norm``: to = x divided by its root mean square, times weight, of ``size`` elements.
 
     Arguments: to, x, weight, bias, size, eps. ``centred_norm`` subtracts the mean of x first, and
     its ``bias`` is the address of numbers to add last, or 0.
     """
-    name = "centred_norm" if centred else "norm"
-    e = Emitter(module, unit, name, [PLACE, PLACE, PLACE, I64, I64, F32])
-    to, x, weight, bias, size, eps = e.function.args
+    to, x, weight, bias, size, eps = e.arguments
     count, mean = e.builder.sitofp(size, F32), None
 
     def part(i: Value, lanes: int) -> Value:
@@ -45,14 +66,10 @@ def _write_norm(module: Any, unit: VectorUnit, *, centred: bool) -> None:
     if centred:
         with e.when(e.is_set(bias)):
             e.increase(to, e.place(bias), size)
-    e.finish()
 
 
 def _total(e: Emitter, size: Value, x: Callable[[Value, int], Value], *, squared: bool) -> Value:
-    """Return the sum of ``size`` elements, or of their squares.
-
-    ``x(i, lanes)`` returns the elements from i on.
-    """
+    """Return the sum of ``size`` elements x(i, lanes), or of their squares."""
     many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
 
     def add(i: Value, lanes: int) -> None:
@@ -64,7 +81,7 @@ def _total(e: Emitter, size: Value, x: Callable[[Value, int], Value], *, squared
     return e.add(e.lane_sums([many.get()]), rest.get())
 
 
-def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
+def _soften(e: Emitter) -> None:
     """Write ``soften``, which turns scores of a block of keys into weights of an online softmax.
 
     Arguments: scores, with room for one more vector after them, and their number; the factor of
@@ -72,16 +89,13 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
     values and its size. The function updates all arguments but the first three. ``soften_capped``
     has one more argument: the soft cap of scores.
     """
-    kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64]
-    name, kinds = ("soften_capped", [*kinds, F32]) if capped else ("soften", kinds)
-    e = Emitter(module, unit, name, kinds)
-    scores, count, scaling, row_max, denominator, values, size, *cap = e.function.args
+    scores, count, scaling, row_max, denominator, values, size, *cap = e.arguments
     e.store(e.number(float("-inf"), e.lanes), e.at(scores, count))
     found, factor = e.variable(e.number(LEAST, e.lanes)), e.spread(scaling, e.lanes)
     with e.loop(0, count, e.lanes) as i:
         scaled = e.mul(e.load(e.at(scores, i), e.lanes), factor)
-        if capped:
-            scaled = soft_capped(e, scaled, cap[0])
+        if cap:
+            scaled = e.soft_capped(scaled, cap[0], LEAST)
         e.store(scaled, e.at(scores, i))
         found.set(e.fmax(scaled, found.get()))
     before = e.load(row_max)
@@ -93,46 +107,28 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
         e.store(weight, e.at(scores, i))
         added.set(e.add(added.get(), weight))
     share = e.exp(e.builder.fsub(before, now))
-    total = e.fma(e.load(denominator), share, e.lane_sums([added.get()]))
-    e.store(total, denominator)
+    e.store(e.fma(e.load(denominator), share, e.lane_sums([added.get()])), denominator)
     e.scale(values, values, share, size)
-    e.finish()
-
-
-def soft_capped(e: Emitter, x: Value, cap: Value) -> Value:
-    """Return scores or logits with a soft cap; masked ones stay masked."""
-    lanes = lanes_of(x)
-    cap = e.spread(cap, lanes)
-    hidden = e.builder.fcmp_ordered("<", x, e.number(LEAST, lanes))
-    return e.builder.select(hidden, x, e.mul(cap, e.tanh(e.builder.fdiv(x, cap))))
-
-
-def _write_gate(module: Any, unit: VectorUnit, activation: str, *, gated: bool) -> None:
-    """Write ``gate_…``: gates = activation(gates) · up. Arguments: gates, up, their size.
-
-    ``plain_…`` has no argument ``up``.
-    """
-    name = gate_name(activation, gated=gated)
-    e = Emitter(module, unit, name, [PLACE, PLACE, I64] if gated else [PLACE, I64])
-    gates, *up, size = e.function.args
-
-    def gate(i: Value, lanes: int) -> Value:
-        activated = _activated(e, activation, e.load(e.at(gates, i), lanes), lanes)
-        return e.mul(activated, e.load(e.at(up[0], i), lanes)) if gated else activated
-
-    e.line(gates, size, gate)
-    e.finish()
 
 
 def gate_name(activation: str, *, gated: bool) -> str:
     return f"{'gate' if gated else 'plain'}_{activation}"
 
 
+def _gate(e: Emitter, activation: str) -> None:
+    """Write ``gate_…``: gates = activation(gates) · up; ``plain_…`` has no argument ``up``."""
+    gates, *up, size = e.arguments
+
+    def gate(i: Value, lanes: int) -> Value:
+        activated = _activated(e, activation, e.load(e.at(gates, i), lanes), lanes)
+        return e.mul(activated, e.load(e.at(up[0], i), lanes)) if up else activated
+
+    e.line(gates, size, gate)
+
+
 def _activated(e: Emitter, activation: str, x: Value, lanes: int) -> Value:
     if activation == "silu":
         return e.mul(x, e.sigmoid(x))
-    if activation == "gelu":
-        return e.mul(x, e.normal_cdf(x))
     if activation == "gelu_tanh":  # (1 + tanh u) / 2 = σ(2 u), u = √(2/π) (x + 0.044715 x³)
         cubic = e.fma(e.mul(x, x), e.number(0.044715, lanes), e.number(1.0, lanes))
         u = e.mul(e.mul(x, cubic), e.number(2 * (2 / 3.14159265358979) ** 0.5, lanes))
@@ -140,3 +136,117 @@ def _activated(e: Emitter, activation: str, x: Value, lanes: int) -> Value:
     assert activation == "relu2"
     positive = e.fmax(x, e.number(0.0, lanes))
     return e.mul(positive, positive)
+
+
+def _gates(e: Emitter, activation: str) -> None:
+    """Write the function that replaces the gates of pairs by the input of ``down``."""
+    own = e.entries(e.arguments[0], GATES)
+    size, width = own["size"], e.times(own["size"], 2)
+    with e.loop(*e.share(own["pairs"])) as pair:
+        gates = e.at(e.place(own["inner"]), e.times(pair, width))
+        ups = e.at(gates, size)
+        _add_bias(e, gates, own, pair, e.whole(0), width)
+        if activation == CLAMPED:
+            _clamp(e, gates, ups, own)
+        else:
+            e.call(gate_name(activation, gated=True), gates, ups, size)
+
+
+def _clamp(e: Emitter, gates: Value, ups: Value, own: dict[str, Value]) -> None:
+    """Write gates · σ(α gates) · (ups + 1), both clamped."""
+    alpha, limit = (e.unpacked(own[name]) for name in ("alpha", "limit"))
+
+    def least(a: Value, b: Value) -> Value:
+        """Return the lesser number, or a if it is NaN."""
+        return e.builder.select(e.builder.fcmp_ordered(">", a, b), b, a)
+
+    def clamped(i: Value, lanes: int) -> Value:
+        most, one = e.spread(limit, lanes), e.number(1.0, lanes)
+        gate, up = (least(e.load(e.at(place, i), lanes), most) for place in (gates, ups))
+        up = e.add(e.fmax(up, e.builder.fneg(most)), one)
+        return e.mul(e.mul(gate, e.sigmoid(e.mul(gate, e.spread(alpha, lanes)))), up)
+
+    e.line(gates, own["size"], clamped)
+
+
+def _weigh(e: Emitter) -> None:
+    """Write the function that sums a row's weighted outputs, in the order of its pairs."""
+    own = e.entries(e.arguments[0], WEIGH)
+    begin, end = e.share(own["size"])
+    count = e.sub(end, begin)
+    with e.loop(0, own["rows"]) as row:
+        total = e.at(e.place(own["total"]), e.times(row, own["size"]), begin)
+        e.fill(total, count, 0.0)
+        with e.loop(0, own["each"]) as i:
+            number = e.sum(e.times(row, own["each"]), i)
+            pair = e.entry(e.place(own["places"]), number)
+            share = e.load(e.at(e.place(own["shares"]), number))
+            output = e.at(e.place(own["outputs"]), e.times(pair, own["size"]), begin)
+            _add_bias(e, output, own, pair, begin, count)
+            e.increase(total, output, count, share)
+
+
+def _add_bias(
+    e: Emitter, to: Value, own: dict[str, Value], pair: Value, begin: Value, count: Value
+) -> None:
+    """Add ``count`` biases of a pair's expert, from ``begin`` on."""
+    with e.when(e.is_set(own["bias"])):
+        expert = e.entry(e.place(own["experts"]), pair)
+        width = own["size"] if "total" in own else e.times(own["size"], 2)
+        e.increase(to, e.at(e.place(own["bias"]), e.times(expert, width), begin), count)
+
+
+def _store(e: Emitter, kind: Any) -> None:
+    """Write ``store…``. Arguments: the stored row, its float32 numbers, and their count."""
+    row, x, dim = e.arguments
+    e.copy(row, x, dim, kind)
+
+
+def _store_bytes(e: Emitter) -> None:
+    row, x, dim = e.arguments
+    with e.loop(0, e.div(dim, GROUP)) as group:
+        first = e.times(group, GROUP)
+        parts = [e.load(e.at(x, first, i), e.lanes) for i in range(0, GROUP, e.lanes)]
+        most = e.abs(parts[0])
+        for part in parts[1:]:
+            most = e.fmax(most, e.abs(part))
+        bits = e.builder.bitcast(e.builder.fdiv(e.lane_max(most), F32(float(GREATEST))), I32)
+        bits = e.builder.select(e.builder.icmp_signed("<", bits, I32(NAN)), bits, I32(NAN))
+        bits = e.builder.lshr(e.builder.add(bits, I32(UPPER)), I32(16))
+        place = e.at(e.at(row, dim, kind=I8), group, kind=BF16)
+        e.builder.store(e.builder.trunc(bits, BF16), place, align=2)
+        scale = e.builder.bitcast(e.builder.shl(bits, I32(16)), F32)
+        scale = e.spread(e.fmax(scale, F32(SMALLEST)), e.lanes)
+        for i, part in enumerate(parts):
+            whole = e.math("rint", e.builder.fdiv(part, scale))
+            whole = e.builder.fptosi(whole, e.vector(I32))
+            numbers = e.builder.trunc(whole, e.vector(I8))
+            e.builder.store(numbers, e.at(row, first, i * e.lanes, kind=I8), align=1)
+
+
+def _widen(e: Emitter) -> None:
+    """Arguments: the address for float32, that of the rows, their bytes, number, and numbers."""
+    to, rows, size, count, dim = e.arguments
+    with e.loop(0, count) as number, e.loop(0, e.div(dim, GROUP)) as group:
+        line, first = e.at(rows, e.times(number, size), kind=I8), e.times(group, GROUP)
+        scale = e.load(e.at(e.at(line, dim, kind=I8), group, kind=BF16), kind=BF16)
+        scale = e.spread(scale, e.lanes)
+        for i in range(0, GROUP, e.lanes):
+            place = e.at(line, first, i, kind=I8)
+            numbers = e.builder.load(place, typ=e.vector(I8), align=1)
+            numbers = e.floats(e.builder.sext(numbers, e.vector(I32)))
+            e.store(e.mul(numbers, scale), e.at(to, e.times(number, dim), first, i))
+
+
+def _product_of_bytes(e: Emitter, product: str) -> None:
+    """Write a product (``products.py``) with rows in 8 bits (``ops/byte_rows.py``)."""
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.arguments
+    stored, dim = (columns, count) if product == "inner" else (count, columns)
+    room = e.room(F32, e.times(WIDENED, dim))
+    with e.loop(0, stored, WIDENED) as first:
+        part = e.min(e.sub(stored, first), WIDENED)
+        e.call("widen", room, e.at(w, e.times(first, w_row), kind=I8), w_row, part, dim)
+        if product == "inner":
+            e.call("inner", e.at(y, first), y_row, x, x_row, room, dim, rows, dim, part)
+        else:
+            e.call("outer", y, y_row, e.at(x, first), x_row, room, dim, rows, part, dim)

@@ -13,8 +13,8 @@ class LayerKind:
     """The features of a layer.
 
     ``owns_heads``: each thread has key heads of its own; otherwise threads share all heads. A norm
-    is given by the name of its function, empty without a norm. Factors, biases, most norms of
-    heads, and RoPE are looked up at run time, so the same code serves most families.
+    is given by the name of its function, empty without a norm. What is not here, as factors, biases
+    and RoPE, is looked up at run time, so the same code serves most families.
     """
 
     owns_heads: bool
@@ -37,10 +37,10 @@ class LayerKind:
 
 @dataclass(frozen=True, kw_only=True)
 class PassKind:
-    """The features of a decoder.
+    """The features of a decoder: the kinds of its layers, and its last norm.
 
-    ``layers``: the kinds of its layers. ``units``: a thread's share of the inputs of ``out`` and of
-    ``down`` is a multiple of this number, so that no block is divided.
+    ``units``: numbers of which a thread's shares of the inputs of ``out`` and of ``down`` are
+    multiples, so that no block is divided.
     """
 
     layers: tuple[LayerKind, ...]
@@ -53,12 +53,9 @@ PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, 
 
 def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
     """Return the kind of pass for a decoder on ``threads`` threads."""
-    spec = weights.spec
-    return PassKind(
-        layers=tuple(dict.fromkeys(kinds_of_layers(weights, threads))),
-        norm=_norm(spec.norm),
-        units=(_unit(weights, "out"), _unit(weights, "down")),
-    )
+    layers = tuple(dict.fromkeys(kinds_of_layers(weights, threads)))
+    units = _unit(weights, "out"), _unit(weights, "down")
+    return PassKind(layers=layers, norm=_norm(weights.spec.norm), units=units)
 
 
 def formats_of(weights: DecoderWeights) -> set[str]:
@@ -96,18 +93,14 @@ def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:
 
 
 def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> LayerKind:
-    """Return the kind of a layer.
-
-    A missing scale is 1 and a missing window is infinity, so all layers share one code path.
-    """
+    """Return the kind of a layer. A missing window is infinity, so all layers share their code."""
     attention, norm = layer.attention, layer.attention.head_norm
     norms_whole = norm is not None and norm.whole
     has_experts = layer.mlp.experts is not None
     own_width = attention.query_heads * attention.head_dim // threads
+    is_divided = attention.kv_heads % threads == 0 and own_width % _unit(weights, "out") == 0
     return LayerKind(
-        owns_heads=attention.kv_heads % threads == 0
-        and own_width % _unit(weights, "out") == 0
-        and not norms_whole,
+        owns_heads=is_divided and not norms_whole,
         input_norm=_norm(layer.input_norm),
         output_norm=_norm(layer.output_norm),
         attended_norm=_norm(layer.attended_norm),

@@ -7,12 +7,12 @@ tables, so one function supports any sizes and any numbers of rows and threads.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 from llvmlite import ir
 
-from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Value, VectorUnit
+from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Emitter, Module, Value, VectorUnit
 from specx.ops.native.functions import LEAST, gate_name
 from specx.ops.native.kinds import LayerKind, PassKind
 from specx.ops.native.pass_writer import Entries, PassWriter
@@ -32,37 +32,25 @@ class Sums(NamedTuple):
     denominators: Value
 
 
-class Keys(NamedTuple):
-    """The keys and values of a head in the cache: two addresses, and the entries ``PLACE_OF``."""
-
-    keys: Value
-    values: Value
-    layer: Entries
-
-
 def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     """Write a pass. Each thread calls its function ``run`` with a table."""
-    module = ir.Module("pass")
-    writer = PassWriter(module, unit, kind)
-    e, frame = writer.e, writer.frame
+    module = Module("pass", unit)
+    module.define("run", [PLACE], _run, kind=kind)
+    return str(module.written)
+
+
+def _run(e: Emitter, kind: PassKind) -> None:
+    """Write a loop over the layers, with the code of each kind, and what is around it."""
+    writer = PassWriter(e, kind)
+    frame = writer.frame
     with e.when(e.is_equal(frame["added"], 0)):
         writer.begin()
-    _write_layers(writer)
-    with e.when(e.is_equal(frame["is_last"], 1)):
-        writer.end()
-    e.finish()
-    return str(module)
-
-
-def _write_layers(writer: PassWriter) -> None:
-    """Write the code of each kind of layer, and a loop that runs the layers in order."""
-    e, frame = writer.e, writer.frame
     layers = e.place(frame["layers"])
-    parts = [LayerWriter(writer, kind) for kind in writer.kind.layers]
+    parts = [LayerWriter(writer, each) for each in kind.layers]
     resumes = e.is_set(frame["added"])
     with e.loop(frame["first_layer"], frame["end_layer"]) as layer:
         table = e.row(layers, layer, len(LAYER))
-        own = writer.entries(table, LAYER)
+        own = e.entries(table, LAYER)
         for i, part in enumerate(parts):
             with e.when(e.is_equal(own["kind"], i)):
                 part.measure(layer, own)
@@ -76,6 +64,8 @@ def _write_layers(writer: PassWriter) -> None:
                     with new:
                         part.write()
         writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))
+    with e.when(e.is_equal(frame["is_last"], 1)):
+        writer.end()
 
 
 class LayerWriter:
@@ -101,7 +91,7 @@ class LayerWriter:
         kind = self.kind
         read = self._normed("input", kind.input_norm)
         attended = self._attend(read)
-        self._add("out", attended, after="" if kind.is_parallel else kind.attended_norm)
+        self._add("out", attended, after=kind.attended_norm)
         if not kind.is_parallel:
             read = self._normed("output", kind.output_norm)
         if not kind.has_experts:
@@ -127,10 +117,9 @@ class LayerWriter:
 
     def _normed(self, which: str, norm: str) -> Value:
         """Return the place of the hidden rows, normed if the layer has this norm."""
-        if not norm:
-            return self.run.x
-        self._norm_rows(which, norm, self.run.x)
-        return self.run.normed
+        if norm:
+            self._norm_rows(which, norm, self.run.x)
+        return self.run.normed if norm else self.run.x
 
     def _norm_rows(self, which: str, norm: str, source: Value) -> None:
         e = self.e
@@ -150,48 +139,44 @@ class LayerWriter:
 
     def _gated(self, read: Value) -> Inputs:
         """Write this thread's share of the MLP's inner elements."""
-        e, run, inner = self.e, self.run, self.inner
-        halves = 2 if self.kind.is_gated else 1
-        begin, count = run.share(inner, run.kind.units[1])
+        e, run, kind = self.e, self.run, self.kind
+        halves = 2 if kind.is_gated else 1
+        begin, count = run.share(self.inner, run.kind.units[1])
         gates, width = run.area("gates"), e.times(count, halves)
-        for half in range(halves):
-            columns = e.sum(begin, e.times(inner, half)), count
+        starts = [e.times(count, half) for half in range(halves)]
+        for half, start in enumerate(starts):
             run.product(
-                self.own, "gate_up", (e.at(gates, e.times(count, half)), width),
-                (read, self.hidden), self.rows, (0, self.hidden), columns,
+                self.own, "gate_up", (e.at(gates, start), width), (read, self.hidden), self.rows,
+                (0, self.hidden), (e.sum(begin, e.times(self.inner, half)), count),
             )  # fmt: skip
-        name = gate_name(self.kind.activation, gated=self.kind.is_gated)
         with e.loop(0, self.rows) as row:
-            line = e.at(gates, e.times(row, width))
-            up = (e.at(line, count),) if self.kind.is_gated else ()
-            e.call(name, line, *up, count)
+            lines = (e.at(gates, e.times(row, width), start) for start in starts)
+            e.call(gate_name(kind.activation, gated=kind.is_gated), *lines, count)
         return (gates, width), (begin, count)
 
     def _add(self, name: str, inputs: Inputs, *, after: str) -> None:
-        """Add a projection's output to the hidden rows. All threads contribute to its inputs.
+        """Add a projection's output, normed if ``after``, to the hidden rows.
 
-        ``after``: the norm of the output. A parallel layer adds everything at its end.
+        All threads contribute to its inputs. A parallel layer adds everything at its end.
         """
-        e, run, kind = self.e, self.run, self.kind
+        e, run, is_parallel = self.e, self.run, self.kind.is_parallel
         area = "after_attention" if name == "out" else "after_mlp"
-        x, own_inputs = inputs
-        first_thread = e.is_equal(run.thread, 0)
-        bias = e.builder.select(first_thread, self.own[f"{name}_bias"], I64(0))
+        bias = e.builder.select(e.is_equal(run.thread, 0), self.own[f"{name}_bias"], I64(0))
         run.product(
-            self.own | {f"{name}_bias": bias}, name, (run.area(area), self.hidden), x,
-            self.rows, own_inputs, (I64(0), self.hidden),
+            self.own | {f"{name}_bias": bias}, name, (run.area(area), self.hidden), inputs[0],
+            self.rows, inputs[1], (I64(0), self.hidden),
         )  # fmt: skip
-        if kind.is_parallel and name == "out":
+        if is_parallel and name == "out":
             return
         e.call("GOMP_barrier")
-        areas = ("after_attention", area) if kind.is_parallel else (area,)
+        areas = ("after_attention", area) if is_parallel else (area,)
         size = e.times(self.rows, self.hidden)
         factor = e.unpacked(self.own["residual_scale"])
         if not after:
             with e.loop(0, run.threads) as thread:
                 for each in areas:
                     e.increase(run.x, run.area(each, thread), size, factor)
-            if kind.is_parallel:  # others still read what this thread has after attention
+            if is_parallel:  # others still read what this thread has after attention
                 e.call("GOMP_barrier")
             return
         sums = run.normed
@@ -208,34 +193,29 @@ class LayerWriter:
         offset = e.times(self.own["angles_offset"], self.rows)
         return e.at(self.run.area("angles"), offset, e.times(row, self.dim))
 
-    def _place_query(self, to: Value, source: Value, head: Value, row: Value) -> None:
-        """Norm and rotate a query, and write it to ``to``. ``head``: its number in the model."""
-        self._place(to, source, "query", head, row)
-        with self.e.when(self.e.is_set(self.own["beta"])):
-            self.e.scale(to, to, self._temperature(row), self.dim)
-
     def _temperature(self, row: Value) -> Value:
-        """Return 1 + beta · ln(1 + ⌊position / length⌋)."""
+        """Return 1 + beta · ln(1 + ⌊position / length⌋), the factor of a row's queries."""
         e = self.e
         position = e.entry(e.place(self.run.frame["positions"]), row)
-        whole = e.builder.sitofp(e.sum(1, e.div(position, self.own["length"])), F32)
+        whole = e.floats(e.sum(1, e.div(position, self.own["length"])))
         return e.fma(e.unpacked(self.own["beta"]), e.math("log", whole), e.number(1.0))
 
-    def _store(self, cached: Keys, key: Value, value: Value, head: Value, row: Value) -> None:
+    def _store(self, cached: Entries, key: Value, value: Value, head: Value, row: Value) -> None:
         """Norm and rotate a key of a row in place, and store it with its value."""
         e = self.e
         slot = e.entry(e.place(self.run.frame["text_rows"]), row)
         if self.kind.has_windows:
-            slot = e.builder.srem(slot, cached.layer["capacity"])
+            slot = e.builder.srem(slot, cached["capacity"])
         # Both are ready in float32 before they are rounded, once.
         self._place(key, key, "key", head, row)
         with e.when(e.is_set(self.own["value_norm"])):
             self._norm("norm", "value", value, value, self.dim)
-        for rows, row in ((cached.keys, key), (cached.values, value)):
+        for rows, row in ((cached["keys"], key), (cached["values"], value)):
             to = self._row(cached, rows, slot)
-            e.call_at(cached.layer["store"], [PLACE, PLACE, I64], to, row, self.dim)
+            e.call_at(cached["store"], [PLACE, PLACE, I64], to, row, self.dim)
 
     def _place(self, to: Value, source: Value, which: str, head: Value, row: Value) -> None:
+        """Norm and rotate a query or key, and write it. ``head``: its number in the model."""
         e, kind = self.e, self.kind
         normed = e.is_set(self.own[f"{which}_norm"])
 
@@ -268,18 +248,17 @@ class LayerWriter:
             with stays:
                 e.copy(to, head, self.dim)
 
-    def _cached(self, head: Value) -> Keys:
-        """Return the stored keys and values of one head of a layer."""
+    def _cached(self, head: Value) -> Entries:
+        """Return the entries ``PLACE_OF`` of a layer, and where a head's keys and values begin."""
         e = self.e
         row = e.row(e.place(self.run.frame["places"]), self.layer, len(PLACE_OF))
-        place = self.run.entries(row, PLACE_OF)
+        place = e.entries(row, PLACE_OF)
         size = e.times(place["capacity"], place["row_bytes"])
         keys = e.sum(place["storage"], e.times(head, size))
-        return Keys(keys, e.sum(keys, e.times(self.kv_heads, size)), place)
+        return place | {"keys": keys, "values": e.sum(keys, e.times(self.kv_heads, size))}
 
-    def _row(self, cached: Keys, rows: Value, slot: Value) -> Value:
-        """Return the place of a row of keys or values."""
-        return self.e.place(self.e.sum(rows, self.e.times(slot, cached.layer["row_bytes"])))
+    def _row(self, cached: Entries, rows: Value, slot: Value) -> Value:
+        return self.e.place(self.e.sum(rows, self.e.times(slot, cached["row_bytes"])))
 
     # ------------------------------------------------------------ attention
 
@@ -290,17 +269,12 @@ class LayerWriter:
             return e.whole(0)
         return e.max(0, e.sub(e.sum(self.run.frame["prefix"], 1), self.own["window"]))
 
-    def _count(self) -> Value:
-        return self.e.sum(self.run.frame["prefix"], self.run.frame["behind"])
-
     def _attend_range(
-        self, cached: Keys, sums: Sums, start: Value, end: Value, first: Value
+        self, cached: Entries, sums: Sums, start: Value, end: Value, first: Value
     ) -> None:
-        """Attend from each line to keys, block by block, with an online softmax.
+        """Attend from each line to the keys start … end, block by block; update its ``sums``.
 
-        start: the first key of the first block; end: the end of the keys; first: the first row of
-        the text that any row sees. Leaves weighted sums of values, each line's largest score, and
-        the sum of its weights.
+        first: the first row of the text that any row sees.
         """
         e, run = self.e, self.run
         e.fill(sums.values, e.times(self.lines, self.dim), 0.0)
@@ -342,12 +316,11 @@ class LayerWriter:
         """Return the first row of the block in which the prefix ends."""
         return self.e.times(self.e.div(self.run.frame["prefix"], BLOCK), BLOCK)
 
-    def _attend_gathered(self, cached: Keys, sums: Sums, block: Value) -> None:
+    def _attend_gathered(self, cached: Entries, sums: Sums, block: Value) -> None:
         """Attend to a block of each row's text, if some keys of the block are not adjacent.
 
         A row's scores are gathered in the order of its text. Its weights are then scattered back,
-        with zeros for keys of other branches. Zeros change no sum, so the result is the same as
-        without other branches.
+        with zeros for keys of other branches, which change no sum.
         """
         e, run = self.e, self.run
         prefix, behind = run.frame["prefix"], run.frame["behind"]
@@ -381,50 +354,42 @@ class LayerWriter:
     def _soften(self, scores: Value, count: Value, sums: Sums, line: Value) -> None:
         """Turn the scores of a line into weights, and update its sums."""
         e, cap = self.e, ["cap"] if self.kind.is_capped else []
-        e.call(
-            "soften_capped" if cap else "soften", scores, count, e.unpacked(self.own["scaling"]),
-            e.at(sums.row_max, line), e.at(sums.denominators, line),
-            e.at(sums.values, e.times(line, self.dim)), self.dim,
-            *(e.unpacked(self.own[each]) for each in cap),
-        )  # fmt: skip
+        scaling, *cap = (e.unpacked(self.own[each]) for each in ("scaling", *cap))
+        ends = e.at(sums.row_max, line), e.at(sums.denominators, line)
+        values = e.at(sums.values, e.times(line, self.dim)), self.dim
+        e.call("soften_capped" if cap else "soften", scores, count, scaling, *ends, *values, *cap)
 
     def _sees(self, row: Value, key: Value) -> Value:
         """Return a flag: a key after the prefix is in a row's set."""
         e, word = self.e, self._word(row, self.e.div(key, 64))
         return e.builder.trunc(e.builder.lshr(word, e.builder.srem(key, I64(64))), ir.IntType(1))
 
-    def _score(self, cached: Keys, scores: Value, slot: Value, count: Value) -> None:
+    def _score(self, cached: Entries, scores: Value, slot: Value, count: Value) -> None:
         """Write the products of each line with ``count`` keys, from row ``slot`` on."""
-        keys = self._row(cached, cached.keys, slot), cached.layer["stride"]
-        queries = self.run.area("queries"), self.dim
-        self.e.call_at(
-            cached.layer["inner"], ARGUMENTS, scores, LINE, *queries, *keys, self.lines, self.dim,
-            count,
-        )  # fmt: skip
+        keys = self._row(cached, cached["keys"], slot), cached["stride"]
+        own = scores, LINE, self.run.area("queries"), self.dim, *keys, self.lines, self.dim, count
+        self.e.call_at(cached["inner"], ARGUMENTS, *own)
 
     def _add_values(
-        self, cached: Keys, sums: Value, weights: Value, slot: Value, count: Value
+        self, cached: Entries, sums: Value, weights: Value, slot: Value, count: Value
     ) -> None:
         """Add ``count`` values, from row ``slot`` on, times their weights, to each line's sums."""
-        values = self._row(cached, cached.values, slot), cached.layer["stride"]
-        self.e.call_at(
-            cached.layer["outer"], ARGUMENTS, sums, self.dim, weights, LINE, *values, self.lines,
-            count, self.dim,
-        )  # fmt: skip
+        values = self._row(cached, cached["values"], slot), cached["stride"]
+        own = sums, self.dim, weights, LINE, *values, self.lines, count, self.dim
+        self.e.call_at(cached["outer"], ARGUMENTS, *own)
 
     def _stretches(
-        self, cached: Keys, begin: Value, length: Value
+        self, cached: Entries, begin: Value, length: Value
     ) -> Iterator[tuple[Value, Value, Value]]:
         """Yield the ranges of keys that are adjacent in the cache: two if a ring wraps around.
 
-        Each has the number of keys before it, its first row in the cache, and its length. The code
-        for the second range runs only if it is not empty.
+        Each has the number of keys before it, its first row in the cache, and its length.
         """
         e = self.e
         if not self.kind.has_windows:
             yield e.whole(0), begin, length
             return
-        capacity = cached.layer["capacity"]
+        capacity = cached["capacity"]
         slot = e.builder.srem(begin, capacity)
         part = e.min(length, e.sub(capacity, slot))
         yield e.whole(0), slot, part
@@ -461,7 +426,6 @@ class LayerWriter:
         e.store(e.number(float("-inf")), e.at(scores, e.times(line, LINE), offset))
 
     def _word(self, row: Value, word: Value) -> Value:
-        """Return a word of a row's set."""
         e, frame = self.e, self.run.frame
         return e.entry(e.place(frame["sets"]), e.sum(e.times(row, frame["words"]), word))
 
@@ -469,23 +433,23 @@ class LayerWriter:
         """Return the number of rows in a row's set; ``last``: count only rows up to it."""
         e, frame = self.e, self.run.frame
         found = e.variable(e.whole(0))
+
+        def count(word: Value) -> None:
+            found.set(e.sum(found.get(), e.call("llvm.ctpop.i64", word, result=I64)))
+
         words = frame["words"] if last is None else e.div(last, 64)
         with e.loop(0, words) as word:
-            found.set(e.sum(found.get(), self._ones(self._word(row, word))))
+            count(self._word(row, word))
         if last is not None:
             left = e.sub(63, e.builder.srem(last, I64(64)))
-            word = e.builder.shl(self._word(row, words), left)
-            found.set(e.sum(found.get(), self._ones(word)))
+            count(e.builder.shl(self._word(row, words), left))
         return found.get()
-
-    def _ones(self, word: Value) -> Value:
-        return self.e.call("llvm.ctpop.i64", word, result=I64)
 
     def _ends(self, query: Value, row_max: Value, denominator: Value) -> tuple[Value, Value, Value]:
         """Add the sink of a query head, if there is one, to a line's softmax.
 
-        Returns the largest score, the sum of weights, and the factor by which the sums of values
-        have to be multiplied, because they are relative to the former largest score.
+        Returns the largest score, the sum of weights, and the factor of the sums of values, which
+        are relative to the former largest score.
         """
         e = self.e
         if not self.kind.has_sinks:
@@ -495,21 +459,13 @@ class LayerWriter:
         share, added = (e.exp(e.builder.fsub(each, highest)) for each in (row_max, sink))
         return highest, e.fma(denominator, share, added), share
 
-    def _note_ends(self, kept: Entries, number: Value, row_max: Value, denominator: Value) -> None:
-        """Record the largest score of a line, and the sum of its weights."""
-        e = self.e
-        place = e.at(e.place(kept["ends_kept"]), number)
-        e.store(row_max, place)
-        e.store(denominator, e.at(place, e.times(self.query_heads, self.rows)))
-
     # ------------------------------------------------------------ threads
 
     def _attend(self, read: Value) -> Inputs:
         """Write the attention; ``read``: the place of the normed hidden rows.
 
-        Each thread owns key heads with their queries, or all threads share all heads: they divide
-        the text into segments with fixed borders, and wait for each other twice, after the
-        projection of queries, keys and values, and after attention to all segments.
+        Each thread owns key heads with their queries, or all share all heads: they divide the text
+        into segments with fixed borders, and wait for each other before and after attention.
         """
         e, run = self.e, self.run
         heads = run.common("all_heads")
@@ -537,12 +493,10 @@ class LayerWriter:
         queries, keys = (e.times(each, self.dim) for each in (self.query_heads, self.kv_heads))
         count = e.times(e.div(self.kv_heads, run.threads), self.dim)
         begin = e.times(run.thread, count)
-        parts = [
-            (e.times(begin, self.group), e.times(count, self.group)),
-            (e.sum(queries, begin), count),
-            (e.sum(queries, keys, begin), count),
-        ]
-        return parts if self.kind.stores else parts[:1]
+        own = [(e.times(begin, self.group), e.times(count, self.group))]
+        if self.kind.stores:
+            own += [(e.sum(queries, begin), count), (e.sum(queries, keys, begin), count)]
+        return own
 
     def _norm_whole(self) -> None:
         """Norm each row's queries as one vector and its keys as another, on every thread."""
@@ -574,7 +528,8 @@ class LayerWriter:
     def _attend_segments(self) -> None:
         """Attend to this thread's share of all segments of all key heads, one after another."""
         e = self.e
-        first, count = self._first_key(), self._count()
+        frame = self.run.frame
+        first, count = self._first_key(), e.sum(frame["prefix"], frame["behind"])
         span = e.sub(count, first)
         total = e.times(self.kv_heads, span)
         low, high = e.share(total)
@@ -613,7 +568,9 @@ class LayerWriter:
             query = e.sum(e.times(head, self.group), i)
             line = e.sum(e.times(i, self.rows), row)
             to = e.at(self.run.area("queries"), e.times(line, self.dim))
-            self._place_query(to, self._head(row, query, normed=True), query, row)
+            self._place(to, self._head(row, query, normed=True), "query", query, row)
+            with e.when(e.is_set(self.own["beta"])):
+                e.scale(to, to, self._temperature(row), self.dim)
 
     def _note_queries(self, head: Value, *, is_last: Value) -> None:
         """Record the queries of a key head for retrieval, once, with its last segment."""
@@ -624,7 +581,7 @@ class LayerWriter:
             to = e.at(e.place(kept["queries_kept"]), e.times(number, self.dim))
             e.copy(to, e.at(self.run.area("queries"), e.times(line, self.dim)), self.dim)
 
-    def _store_rows(self, cached: Keys, head: Value, bounds: tuple[Value, Value]) -> None:
+    def _store_rows(self, cached: Entries, head: Value, bounds: tuple[Value, Value]) -> None:
         """Store the new keys and values of a head that attention to a segment needs."""
         e, run = self.e, self.run
         # Rows whose keys are gathered may have any of them.
@@ -645,10 +602,8 @@ class LayerWriter:
                     with e.when(self._gathers()):
                         e.copy(own_key, key, self.dim)
                         e.copy(own_value, value, self.dim)
-                    key, value = (
-                        e.builder.select(self._gathers(), *each)
-                        for each in ((own_key, key), (own_value, value))
-                    )
+                    key = e.builder.select(self._gathers(), own_key, key)
+                    value = e.builder.select(self._gathers(), own_value, value)
                 self._store(cached, key, value, head, row)
 
     def _sums(self, head: Value, segment: Value) -> Sums:
@@ -672,16 +627,16 @@ class LayerWriter:
                 to = e.at(attended, e.times(row, count), e.sub(low, begin))
                 ends = self._merge_line(query, line, to, e.sub(low, start), e.sub(high, low))
                 with e.when(e.both(is_kept, e.is_equal(low, start))):
-                    self._note_ends(kept, e.sum(e.times(query, self.rows), row), *ends)
+                    number = e.sum(e.times(query, self.rows), row)
+                    place = e.at(e.place(kept["ends_kept"]), number)
+                    e.store(ends[0], place)
+                    e.store(ends[1], e.at(place, e.times(self.query_heads, self.rows)))
         return (attended, count), (begin, count)
 
     def _merge_line(
         self, query: Value, line: Value, to: Value, offset: Value, size: Value
     ) -> tuple[Value, Value]:
-        """Merge the segments of a line, for ``size`` elements of its values from ``offset`` on.
-
-        Returns its largest score and the sum of its weights.
-        """
+        """Merge ``size`` values of a line from ``offset`` on; return its largest score, weights."""
         e, head = self.e, self.e.div(query, self.group)
         highest, denominator = e.variable(e.number(LEAST)), e.variable(e.number(0.0))
         with self._segments() as segment:
@@ -701,10 +656,9 @@ class LayerWriter:
     @contextmanager
     def _segments(self) -> Iterator[Value]:
         """Write a loop over the segments that a head attends to."""
-        e = self.e
+        e, condition = self.e, nullcontext()
         with e.loop(0, self._segment_count()) as segment:
-            if not self.kind.has_windows:
+            if self.kind.has_windows:
+                condition = e.when(e.is_less(self._first_key(), self._bounds(segment)[1]))
+            with condition:
                 yield segment
-            else:
-                with e.when(e.is_less(self._first_key(), self._bounds(segment)[1])):
-                    yield segment

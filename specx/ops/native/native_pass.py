@@ -16,46 +16,30 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
+from specx.ops.native import tables
 from specx.ops.native.code import Code, has_team, loading, openmp
 from specx.ops.native.emitter import UNIT
+from specx.ops.native.fields import READABLE
 from specx.ops.native.functions import ACTIVATIONS
 from specx.ops.native.kinds import formats_of, kind_of, kinds_of_layers, maps_of, names_of, sizes_of
-from specx.ops.native.packed import READABLE
-from specx.ops.native.tables import (
-    ALWAYS,
-    CALL,
-    FRAME,
-    GATHERED,
-    LAYER,
-    MAP,
-    MAPS,
-    MODEL,
-    NORM,
-    NORMS,
-    PIECE,
-    PLACE_OF,
-    SIZES,
-    area_sizes,
-    bounds_to,
-)
+from specx.ops.native.tables import ALWAYS, FRAME, NORM, NORMS, PLACE_OF, SIZES, bits
 from specx.ops.native.unpacking import address_of, parts_of
 from specx.ops.packed_weight import Weight
-from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
+from specx.ops.spec import DecoderSpec, LayerSpec
 
-_CALL = struct.Struct(f"{len(CALL)}q")
-_END = CALL.index("end_layer")
-_OF_PIECE = slice(len(CALL) - len(PIECE), len(CALL))
+_CALL = struct.Struct(f"{len(tables.CALL)}q")
+_END = tables.CALL.index("end_layer")
+_OF_PIECE = slice(len(tables.CALL) - len(tables.PIECE), len(tables.CALL))
 MOST_ROWS = 64  # of a verified tree
 AT_ONCE = 2**20  # numbers of a weight that are looked at
 LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
-_BOUNDS = bounds_to(2**24)
+_BOUNDS = tables.bounds_to(2**24)
 _BOUNDS_TABLE = torch.tensor(_BOUNDS)
 # Weights -> their copies in bfloat16, None where that is not exact: decoders that differ in their
 # frequencies alone have the same ones.
 _SHORT = WeakTensorKeyDictionary()
 Experts = Callable[[Tensor, Tensor], Tensor]  # of rows x [T, K], and those before their norm
 ROWS = {torch.float32: "", torch.float16: "_half", torch.int8: "_bytes"}  # functions of rows
-_NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
 
 
 class NativePass:
@@ -67,8 +51,7 @@ class NativePass:
     def __init__(self, weights: DecoderWeights, experts: Callable[[LayerWeights], Experts]) -> None:
         """``weights`` satisfy ``suits``; they must stay at their addresses and must not change.
 
-        ``experts``: as ``Ops.experts``. The experts of each layer are computed between parts of a
-        pass.
+        ``experts``: as ``Ops.experts``; they are computed between parts of a pass.
         """
         self._weights = weights
         routed = [i for i, layer in enumerate(weights.layers) if layer.routing is not None]
@@ -81,43 +64,28 @@ class NativePass:
         self._heads = [(each.query_heads, each.head_dim) for each in attentions]
         self._windows = [each.window for each in attentions]
         self._rows = torch.arange(MOST_ROWS)
-        self._teams: dict[int, _OnThreads] = {}  # by number of threads
+        self._team = cache(partial(_OnThreads, weights))  # by number of threads
         self._places: tuple[tuple[Any, ...], Any] = ((), None)  # of a storage in one tensor
         self._team(torch.get_num_threads())  # so that its code is on its way
 
-    def _team(self, threads: int) -> "_OnThreads":
-        team = self._teams.get(threads)
-        if team is None:
-            team = self._teams[threads] = _OnThreads(self._weights, threads)
-        return team
-
     def _prepared(self) -> DecoderWeights:
-        """Return the weights, with smaller copies of some, which are made at the first pass.
-
-        No copies are made if the number of threads allows no pass.
-        """
+        """Return the weights, with smaller copies of some, which are made at the first pass."""
         with self._preparing:
             if not self._is_prepared:
                 self._weights = weights = shortened(self._weights)
                 short = (each.weight for each in maps_of(weights))
                 short = (weight for weight in short if weight.dtype == torch.bfloat16)
-                self.saved_bytes += sum(2 * weight.numel() for weight in short)
+                self.saved_bytes = sum(2 * weight.numel() for weight in short)
                 self._is_prepared = True
         return self._weights
 
     @property
     def is_row_invariant(self) -> bool:
-        """True if other rows never change a row's result, to the bit (``Ops.is_row_invariant``).
-
-        False with windows, because branches are then attended to in storage order.
-        """
+        """As ``Ops``. False with windows: branches are then attended to in storage order."""
         return not any(self._windows)
 
     def serves(self, rows: int, cached: torch.dtype) -> bool:
-        """Return True if a pass over this number of rows can run now.
-
-        ``cached``: the dtype of keys and values.
-        """
+        """Return True if a pass over so many rows can run, with keys and values of this dtype."""
         if rows > MOST_ROWS or cached not in ROWS:
             return False
         threads = torch.get_num_threads()
@@ -133,7 +101,7 @@ class NativePass:
         rows, threads = batch.tokens.shape[0], torch.get_num_threads()
         team, mask, kept_rows = self._team(threads), batch.mask, batch.logits_to_keep
         code, prefix = team.code, int(batch.prefix)
-        assert code is not None
+        assert code is not None  # as ``serves`` says
         places = self._places_in(batch.storage, prefix, mask.rows)
         if isinstance(kept_rows, int):
             first = max(0, rows - kept_rows) if kept_rows else 0
@@ -146,7 +114,9 @@ class NativePass:
         logits = _numbers(kept_rows.shape[0], self._vocabulary)
         kept = [(_numbers(heads, rows, dim), _numbers(2, heads, rows))
                 for heads, dim in (self._heads[layer] for layer in batch.recorded)]  # fmt: skip
-        kept_table = _table_of_kept(batch.recorded, kept) if kept else _NONE_KEPT
+        entries = [(layer, *(each.data_ptr() for each in both))  # ``KEPT``
+                   for layer, both in zip(batch.recorded, kept, strict=True)]  # fmt: skip
+        kept_table = _table(chain(*entries, (-1, 0, 0)))
         segments = bisect_left(_BOUNDS, prefix + mask.rows)
         scratch = team.scratch(self._prepared, segments)
         table = scratch.table(rows)
@@ -155,9 +125,9 @@ class NativePass:
             table, 0,
             tokens.data_ptr(), positions.data_ptr(), text_rows.data_ptr(), ctypes.addressof(places),
             prefix, sets.data_ptr(), sets.shape[1], mask.rows,
-            mask.rows <= GATHERED and not mask.is_chain,
+            mask.rows <= tables.GATHERED and not mask.is_chain,
             segments, kept_rows.data_ptr(), kept_rows.shape[0], logits.data_ptr(),
-            ctypes.addressof(kept_table), *(0, count, 0, int(not self._experts), 0),
+            ctypes.addressof(kept_table), *(0, count, 0, not self._experts, 0),
         )  # fmt: skip
         for layer, experts in self._experts:
             table[_END] = layer + 1
@@ -165,36 +135,27 @@ class NativePass:
             x = states = scratch.states(rows, "hidden_rows")
             if self._weights.spec.layers[layer].output_norm is not None:
                 x = scratch.states(rows, "normed")
-            y = experts(x, states)
-            y, noted = y.contiguous(), bisect_right(batch.recorded, layer)
-            is_last = int(layer == self._experts[-1][0])
-            table[_OF_PIECE] = layer, count, noted, is_last, y.data_ptr()
+            y, noted = experts(x, states).contiguous(), bisect_right(batch.recorded, layer)
+            table[_OF_PIECE] = layer, count, noted, layer == self._experts[-1][0], y.data_ptr()
         openmp().GOMP_parallel(code.run, table, threads, 0)
         team.free.append(scratch)
         return logits, tuple((queries, ends[1].log_().add_(ends[0])) for queries, ends in kept)
 
     def _places_in(self, storage: Tensor | Sequence[Tensor], prefix: int, behind: int) -> Any:
-        """Return the table of places and capacities of the layers' keys and values.
-
-        Raises IndexError if rows do not fit.
-        """
+        """Return the table ``PLACE_OF`` of all layers. Raises IndexError if rows do not fit."""
+        own, windows = tuple[Any, ...](), self._windows
         if isinstance(storage, Tensor):
-            known, table = self._places
-            own = storage.data_ptr(), storage.shape[3], storage.dtype
-            _check_room(own[1], prefix, behind)
-            if known != own:
-                table = _table(chain.from_iterable(map(_place_of, storage)))
-                self._places = own, table
-            return table
-        for layer, window in zip(storage, self._windows, strict=True):
-            _check_room(layer.shape[2], prefix, behind, window)
-        return _table(chain.from_iterable(map(_place_of, storage)))
-
-
-def _check_room(capacity: int, prefix: int, behind: int, window: int | None = None) -> None:
-    needed = prefix if window is None else min(prefix, window)
-    if needed + behind > capacity:
-        raise IndexError(f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows")
+            own, windows = (storage.data_ptr(), storage.shape, storage.dtype), [None]
+        rooms = [storage.shape[3]] if isinstance(storage, Tensor) else [x.shape[2] for x in storage]
+        for room, window in zip(rooms, windows, strict=True):
+            if (prefix if window is None else min(prefix, window)) + behind > room:
+                text = f"{behind} rows after {prefix} do not fit into a cache of {room} rows"
+                raise IndexError(text)
+        known, table = self._places
+        if not own or known != own:
+            table = _table(chain.from_iterable(map(_place_of, storage)))
+            self._places = own, table
+        return table
 
 
 def _place_of(layer: Tensor) -> tuple[int, ...]:
@@ -215,7 +176,7 @@ class _OnThreads:
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
         self._loading = [loading(each) for each in (self._kind, "", *sorted(formats_of(weights)))]
-        self.free: list[_Scratch] = []  # that no pass uses
+        self.free: list[_Scratch] = []  # memory that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
         self._parts: list[Any] = []  # tables of the parts of matrices
@@ -240,7 +201,7 @@ class _OnThreads:
 
     def _entries(self, weights: DecoderWeights) -> dict[str, int]:
         """Return the table entries ``MODEL``; keep references to the tensors they point to."""
-        spec, norm = weights.spec, weights.spec.norm
+        spec = weights.spec
         self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
@@ -255,25 +216,20 @@ class _OnThreads:
         ], dtype=torch.int64)  # fmt: skip
         entries = {
             "head": self._matrix(weights.head.weight), "head_bias": _address(weights.head.bias),
-            "layer_count": len(weights.layers), "hidden": spec.hidden,
-            "vocabulary": weights.head.weight.shape[0],
+            "hidden": spec.hidden, "vocabulary": weights.head.weight.shape[0],
             "embedding": self._matrix(weights.embedding),
             "embedding_scale": bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
             "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
-            "eps": _eps(norm),
-            "logit_scale": bits(spec.logit_scale), "logit_cap": bits(spec.logit_softcap or 0.0),
-            "bounds": _BOUNDS_TABLE.data_ptr(),
+            "eps": bits(spec.norm.eps if spec.norm else 0.0), "logit_scale": bits(spec.logit_scale),
+            "logit_cap": bits(spec.logit_softcap or 0.0), "bounds": _BOUNDS_TABLE.data_ptr(),
         }  # fmt: skip
-        assert set(entries) == set(MODEL)
+        assert set(entries) == set(tables.MODEL)
         return entries
 
     def _layer_entries(self, layer: LayerWeights, kind: int, angles: int | None) -> list[int]:
-        """Return the table entries of a layer.
-
-        ``angles``: the offset of its RoPE's angles.
-        """
+        """Return the table entries of a layer; ``angles``: the offset of its RoPE's angles."""
         spec, attention = layer.spec, layer.spec.attention
         temperature = attention.temperature
         entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
@@ -286,22 +242,20 @@ class _OnThreads:
             "sinks": _address(layer.sinks), "residual_scale": bits(spec.residual_scale),
             "scalar": bits(layer.scalar),
         }  # fmt: skip
-        of_heads = {"query": attention.head_norm, "key": attention.head_norm}
-        norms = of_heads | {"value": attention.value_norm}
+        norms = dict.fromkeys(("query", "key"), attention.head_norm) | {
+            "value": attention.value_norm
+        }
         for name in NORMS:
             norm = norms[name] if name in norms else getattr(spec, f"{name}_norm")
-            weight = getattr(layer, f"{name}_norm", None)
-            if name == "value" and norm is not None:
-                weight = self._ones
-            parts = weight, getattr(layer, f"{name}_norm_bias", None)
-            values = (*map(_address, parts), _eps(norm))
+            weight, bias = (getattr(layer, f"{name}_norm{own}", None) for own in ("", "_bias"))
+            weight = self._ones if name == "value" and norm else weight
+            values = _address(weight), _address(bias), bits(norm.eps if norm else 0.0)
             entries |= dict(zip((f"{name}_{part}" for part in NORM), values, strict=True))
-        entries |= dict.fromkeys((f"{name}{part}" for name in MAPS for part in MAP), 0)
         for name in names_of(layer):
             linear_map = getattr(layer, name)
             entries[name] = self._matrix(linear_map.weight)
             entries[f"{name}_bias"] = _address(linear_map.bias)
-        return [entries[name] for name in LAYER]
+        return [entries.get(name, 0) for name in tables.LAYER]  # experts have no maps here
 
     def _matrix(self, weight: Weight) -> int:
         """Return the address of a matrix's table: the number of its parts, and each ``PART_OF``."""
@@ -322,7 +276,7 @@ class _Scratch:
         """``model``: the entries ``MODEL``. ``segments``: the maximum number of key segments."""
         self._model, self._threads, self.segments = model, threads, segments
         self._sizes = partial(
-            area_sizes, {sizes_of(layer) for layer in spec.layers}, threads=threads,
+            tables.area_sizes, {sizes_of(layer) for layer in spec.layers}, threads=threads,
             hidden=spec.hidden, angles=sum(2 * len(rope.inv_freq) for rope in spec.ropes),
             segments=segments,
         )  # fmt: skip
@@ -334,8 +288,7 @@ class _Scratch:
     def states(self, rows: int, name: str) -> Tensor:
         """Return the first thread's hidden states [rows, K] in an area."""
         place = self.table(rows)[FRAME.index(name)] - self._memory.data_ptr()
-        first, size = place // 4, rows * self._model["hidden"]
-        return self._memory[first : first + size].view(rows, -1)
+        return self._memory[place // 4 :][: rows * self._model["hidden"]].view(rows, -1)
 
     def table(self, rows: int) -> Any:
         """Return the table for passes over this number of rows. The caller fills in ``CALL``."""
@@ -343,7 +296,7 @@ class _Scratch:
             own, common = self._sizes(rows=rows)
             place, stride = self._memory.data_ptr(), sum(own.values())
             behind = place + 4 * self._threads * stride
-            entries = dict.fromkeys(CALL, 0) | self._model | _placed(place, own)
+            entries = dict.fromkeys(tables.CALL, 0) | self._model | _placed(place, own)
             entries |= {"rows": rows, "threads": self._threads, "stride": stride}
             entries |= _placed(behind, common)
             self._tables[rows] = _table(entries[name] for name in FRAME)
@@ -361,19 +314,11 @@ def _table(numbers: Iterable[int]) -> Any:
     return (ctypes.c_int64 * len(entries))(*entries)
 
 
-def _table_of_kept(layers: tuple[int, ...], kept: Sequence[tuple[Tensor, Tensor]]) -> Any:
-    """Return the addresses for the recorded queries and softmax statistics of layers."""
-    entries = [(layer, queries.data_ptr(), ends.data_ptr())
-               for layer, (queries, ends) in zip(layers, kept, strict=True)]  # fmt: skip
-    return _table(number for each in [*entries, (-1, 0, 0)] for number in each)
-
-
 def shortened(weights: DecoderWeights) -> DecoderWeights:
-    """Return the weights, with bfloat16 copies of the weights that bfloat16 holds exactly.
+    """Return the weights, with bfloat16 copies of those that bfloat16 holds exactly.
 
-    Most published models have such weights. A pass over few rows takes as long as reading the
-    weights, so half the bytes take half the time. Other weights are not copied. If memory is short,
-    no weights are copied.
+    A pass over few rows takes as long as reading the weights, so half the bytes take half the time.
+    If memory is short, no weights are copied.
     """
     plain = (each.weight for each in maps_of(weights) if isinstance(each.weight, Tensor))
     missing = [weight for weight in plain if weight not in _SHORT]
@@ -381,10 +326,8 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
         return weights
     layers = []
     for layer in weights.layers:
-        changed: dict[str, Any] = {
-            name: _shortened(getattr(layer, name)) for name in names_of(layer)
-        }
-        layers.append(replace(layer, **changed))
+        maps: dict[str, Any] = {each: _shortened(getattr(layer, each)) for each in names_of(layer)}
+        layers.append(replace(layer, **maps))
     return replace(weights, layers=layers, head=_shortened(weights.head))
 
 
@@ -400,7 +343,7 @@ def _shortened(linear_map: LinearMap) -> LinearMap:
 
 def _copied(weight: Tensor) -> Tensor | None:
     """Return a weight in bfloat16, or None if bfloat16 does not hold it exactly."""
-    lines = weight.t() if _by_column(weight) else weight
+    lines = weight if weight.is_contiguous() else weight.t()
     for part in lines.split(max(1, AT_ONCE // lines.shape[1])):
         if bool((part.view(torch.int32) & LOWER_HALF).any()):
             return None
@@ -409,12 +352,10 @@ def _copied(weight: Tensor) -> Tensor | None:
 
 def suits(weights: DecoderWeights) -> bool:
     """Return True if a pass supports a model with these weights."""
-    maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
-    return (
-        is_written_for(weights.spec)
-        and all(_is_readable(each.weight) for each in maps)
-        and all(each.dtype == torch.float32 and each.is_contiguous() for each in _others(weights))
-    )
+    matrices = [weights.embedding, *(each.weight for each in maps_of(weights))]
+    if not (is_written_for(weights.spec) and all(map(_is_readable, matrices))):
+        return False
+    return all(each.dtype == torch.float32 and each.is_contiguous() for each in _others(weights))
 
 
 def is_written_for(spec: DecoderSpec) -> bool:
@@ -425,8 +366,7 @@ def is_written_for(spec: DecoderSpec) -> bool:
 def _is_readable(weight: Weight) -> bool:
     if not isinstance(weight, Tensor):
         return all(form.name in READABLE for _, form in weight.parts)
-    is_plain = weight.is_contiguous() or _by_column(weight)
-    return is_plain and weight.dtype == torch.float32
+    return weight.dtype == torch.float32 and (weight.is_contiguous() or weight.t().is_contiguous())
 
 
 def _is_known(layer: LayerSpec) -> bool:
@@ -452,12 +392,7 @@ def _others(weights: DecoderWeights) -> Iterator[Tensor]:
     for layer in weights.layers:
         tensors += [getattr(layer, f"{name}_norm", None) for name in NORMS]
         tensors += [layer.input_norm_bias, layer.output_norm_bias, layer.sinks]
-    yield from (each for each in tensors if each is not None)
-    yield from (each.bias for each in maps_of(weights) if each.bias is not None)
-
-
-def _by_column(weight: Tensor) -> bool:
-    return weight.t().is_contiguous()
+    yield from (x for x in (*tensors, *(each.bias for each in maps_of(weights))) if x is not None)
 
 
 def _step(weight: Tensor | None) -> int:
@@ -472,13 +407,3 @@ def _numbers(*shape: int) -> Tensor:
 
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
-
-
-def _eps(norm: NormSpec | None) -> int:
-    return bits(0.0 if norm is None else norm.eps)
-
-
-def bits(value: float) -> int:
-    """Return the bits of a number in float32, as an integer."""
-    found: int = struct.unpack("<I", struct.pack("<f", value))[0]
-    return found

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from specx.ops.native.emitter import F32, I32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
-from specx.ops.native.functions import soft_capped
+from specx.ops.native.emitter import F32, I32, I64, UNIT, Emitter, Value
+from specx.ops.native.functions import LEAST
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.products import ARGUMENTS, UNPACKED
 from specx.ops.native.tables import FRAME, KEPT, PART_OF, ROPE
@@ -16,11 +16,10 @@ Entries = dict[str, Value]
 class PassWriter:
     """Writes ``run``, the function that each thread calls."""
 
-    def __init__(self, module: Any, unit: VectorUnit, kind: PassKind) -> None:
-        self.e = e = Emitter(module, unit, "run", [PLACE])
-        self.kind = kind
+    def __init__(self, e: Emitter, kind: PassKind) -> None:
+        self.e, self.kind = e, kind
         self.thread = e.builder.sext(e.call("omp_get_thread_num", result=I32), I64)
-        self.frame = self.entries(e.function.args[0], FRAME)
+        self.frame = e.entries(e.arguments[0], FRAME)
         self.rows, self.hidden, self.threads = (
             self.frame[name] for name in ("rows", "hidden", "threads")
         )
@@ -35,23 +34,18 @@ class PassWriter:
             token = e.max(0, e.entry(e.place(frame["tokens"]), row))
             token = e.min(token, e.sum(frame["vocabulary"], -1))
             to = e.at(self.x, e.times(row, self.hidden))
-            self._look_up(token, to)
+            with self._parts(frame["embedding"], token, e.whole(1)) as (part, line, _, count):
+                sizes = part["stride"], count, self.hidden
+                e.call_at(part["unpack"], UNPACKED, to, self.hidden, e.place(line), *sizes)
             e.scale(to, to, e.unpacked(frame["embedding_scale"]), self.hidden)
             position = e.builder.sitofp(e.entry(e.place(frame["positions"]), row), F32)
             with e.loop(0, frame["rope_count"]) as index:
                 self._angles(row, position, index)
 
-    def _look_up(self, token: Value, to: Value) -> None:
-        """Write the embedding of a token to ``to``, unpacked if needed."""
-        e = self.e
-        with self._parts(self.frame["embedding"], token, e.whole(1)) as (part, line, _, count):
-            sizes = part["stride"], count, self.hidden
-            e.call_at(part["unpack"], UNPACKED, to, self.hidden, e.place(line), *sizes)
-
     def _angles(self, row: Value, position: Value, index: Value) -> None:
         """Compute the cosines and sines of a row's position, for RoPE number ``index``."""
         e = self.e
-        rope = self.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE)
+        rope = e.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE)
         size = rope["rope_size"]
         half = e.div(size, 2)
         cos = e.at(self.area("angles"), e.times(rope["rope_offset"], self.rows), e.times(row, size))
@@ -91,7 +85,9 @@ class PassWriter:
             with e.when(e.builder.fcmp_ordered("!=", scale, F32(1.0))):
                 e.scale(line, line, scale, count)
             with e.when(e.builder.fcmp_ordered("!=", cap, F32(0.0))):
-                e.line(line, count, lambda j, n: soft_capped(e, e.load(e.at(line, j), n), cap))
+                e.line(
+                    line, count, lambda j, n: e.soft_capped(e.load(e.at(line, j), n), cap, LEAST)
+                )
 
     # ------------------------------------------------------------ products
 
@@ -101,8 +97,7 @@ class PassWriter:
     ) -> None:  # fmt: skip
         """Compute y = x · weightᵀ + bias for a part of a projection.
 
-        ``entries``: the projection's entries. y, x: (place, stride); x begins with the part's first
-        input. ``inputs``, ``outputs``: (first index, count) of the part.
+        y, x: (place, stride) of the part; ``inputs``, ``outputs``: its (first index, count).
         """
         e = self.e
         first, count = outputs
@@ -123,14 +118,13 @@ class PassWriter:
     ) -> Iterator[tuple[Entries, Value, Value, Value]]:
         """Write a loop over the parts of a matrix that have some of ``count`` outputs.
 
-        ``matrix``: the address of its table, the number of its parts and then ``PART_OF`` for each.
-        Yields a part's entries, the address of its first such output, the number of outputs before
-        it, and their number in the part.
+        ``matrix``: the address of its table. Yields a part's entries, the address of its first such
+        output, the number of outputs before it, and their number in the part.
         """
         e, begin = self.e, self.e.variable(self.e.whole(0))
         table = e.place(matrix)
         with e.loop(0, e.entry(table, 0)) as number:
-            part = self.entries(e.row(e.at(table, 1, kind=I64), number, len(PART_OF)), PART_OF)
+            part = e.entries(e.row(e.at(table, 1, kind=I64), number, len(PART_OF)), PART_OF)
             low = e.max(first, begin.get())
             high = e.min(e.sum(first, count), part["end"])
             with e.when(e.is_less(low, high)):
@@ -139,10 +133,6 @@ class PassWriter:
             begin.set(part["end"])
 
     # ------------------------------------------------------------ places and shares
-
-    def entries(self, table: Value, names: tuple[str, ...]) -> Entries:
-        """Load the first entries of a table, and return them by ``names``."""
-        return {name: self.e.entry(table, i) for i, name in enumerate(names)}
 
     def area(self, name: str, thread: Value | None = None) -> Value:
         """Return the place of a memory area of this thread, or of another ``thread``."""
@@ -163,5 +153,5 @@ class PassWriter:
         """Return a flag, set if ``layer`` is the next recorded layer, and that layer's entries."""
         e = self.e
         table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
-        kept = self.entries(table, KEPT)
+        kept = e.entries(table, KEPT)
         return e.is_equal(layer, kept["kept_layer"]), kept

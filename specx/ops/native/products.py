@@ -1,15 +1,15 @@
 """Products of a few rows with a matrix, read once, with the sums in registers.
 
 Each sum is taken in a fixed order, so a row's result does not depend on the number of rows. A
-matrix in bfloat16 is widened while it is read, so its sums equal the sums of a float32 matrix with
-the same numbers.
+matrix in bfloat16 is widened while it is read, so its sums are those of the same float32 matrix.
 """
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from specx.ops.native.emitter import BF16, F16, F32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import BF16, F16, F32, I64, PLACE, UNIT, Emitter, Module, Value
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
 STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
@@ -19,8 +19,7 @@ SMALL = 2**19  # bytes of a weight that may come from a cache: a strip at a time
 WIDEST = 2**11  # columns of y, which stays in the first level of the cache
 LINE = 64  # bytes in a line of the cache
 ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
-# y, x and w, each with its stride, which of a matrix in blocks is in bytes.
-SHARED = ("y", "y_row", "x", "x_row", "w", "w_row", "rows", "count", "columns")
+# Of all products: y, x and w, each with its stride, of a matrix in blocks in bytes; and sizes.
 ARGUMENTS = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
 # Of functions that unpack rows of w: the rows and w, each with its stride; rows, count.
 UNPACKED = [PLACE, I64, PLACE, I64, I64, I64]
@@ -28,25 +27,24 @@ UNPACKED = [PLACE, I64, PLACE, I64, I64, I64]
 SPREAD = ("to", "w", "w_row", "rows", "count", "unpack")
 
 
-def write(module: Any, unit: VectorUnit) -> None:
+def write(module: Module) -> None:
     """Write all functions of this file."""
     for kind, suffix in ((F32, ""), (BF16, "_short"), (F16, "_half")):
-        write_outer(module, unit, f"outer{suffix}", kind)
-        write_inner(module, unit, f"inner{suffix}", kind)
+        module.define(f"outer{suffix}", ARGUMENTS, _outer, kind=kind)
+        module.define(f"inner{suffix}", ARGUMENTS, write_inner, kind=kind)
     for suffix in ("", "_short"):
-        _write_columns(module, unit, f"columns{suffix}", f"outer{suffix}")
-    _write_unpacked(module, unit)
-    _write_shared(module, unit)
-    _write_each(module, unit)
+        module.define(f"columns{suffix}", ARGUMENTS, _columns, outer=f"outer{suffix}")
+    for by_column in (False, True):
+        name = "unpack_columns" if by_column else "unpack_lines"
+        module.define(name, UNPACKED, _unpack, by_column=by_column)
+    for name, body in (("shared", _shared), ("spread", _spread), ("each", _each)):
+        module.define(name, [PLACE], body)
 
 
-def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
-    """Write y [rows, columns] += x [rows, count] · w [count, columns], with w in format ``kind``.
-
-    Arguments: y, x and w, each followed by its stride; rows, count, columns.
-    """
-    e = Emitter(module, unit, name, ARGUMENTS)
-    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+def _outer(e: Emitter, kind: Any) -> None:
+    """Write y [rows, columns] += x [rows, count] · w [count, columns]; w is in format ``kind``."""
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.arguments
+    size = 4 if kind == F32 else 2  # of an element, in bytes
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
         lanes = min(width, e.lanes)
@@ -56,18 +54,16 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
         with e.loop(0, count) as k:
             line = e.at(w, e.times(k, w_row), first, kind=kind)
             ahead = e.at(line, e.times(w_row, AHEAD), kind=kind)
-            for j in range(0, width, LINE // bytes_of(kind)):
+            for j in range(0, width, LINE // size):
                 e.fetch(e.at(ahead, j, kind=kind))
             places = [e.at(line, j, kind=kind) for j in range(0, width, lanes)]
             weights = [e.load(place, lanes, kind) for place in places]
             for i, totals in zip(own, sums, strict=True):
-                factor = e.load(e.at(x, e.times(i, x_row), k))
-                factor = e.spread(factor, lanes)
+                factor = e.spread(e.load(e.at(x, e.times(i, x_row), k)), lanes)
                 for weight, total in zip(weights, totals, strict=True):
                     total.set(e.fma(factor, weight, total.get()))
-        for places, totals in zip(outs, sums, strict=True):
-            for place, total in zip(places, totals, strict=True):
-                e.store(total.get(), place)
+        for place, total in zip(chain(*outs), chain(*sums), strict=True):
+            e.store(total.get(), place)
 
     def stream(first: Value, many: int) -> None:
         """Add several adjacent rows of the weight to a single row of y."""
@@ -78,7 +74,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
         def stretch(start: Value, width: int) -> None:
             if width > 1:
                 for line in lines:
-                    e.fetch(e.at(line, start, FAR // bytes_of(kind), kind=kind))
+                    e.fetch(e.at(line, start, FAR // size, kind=kind))
             lanes = min(width, e.lanes)
             for j in range(0, width, lanes):
                 total = e.load(e.at(y, start, j), lanes)
@@ -90,16 +86,15 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
         e.strips(columns, (STRETCH, e.lanes, 1), stretch)
 
     wide = e.lanes * ACROSS
-    size = e.times(e.times(count, columns), bytes_of(kind))
-    streams = e.both(e.is_less(SMALL, size), e.is_less(columns, WIDEST + 1))
+    streams = e.is_less(SMALL, e.times(e.times(count, columns), size))
+    streams = e.both(streams, e.is_less(columns, WIDEST + 1))
     streams = e.both(streams, e.is_less(2 * wide, columns))
     with e.builder.if_else(e.is_equal(rows, 1)) as (one, several):
         with one, e.builder.if_else(streams) as (large, small):
             with large:
                 e.strips(count, (STREAMS, 1), stream)
             with small:
-                widths = (2 * wide, wide, e.lanes, 1)
-                e.strips(columns, widths, lambda first, width: tile(I64(0), 1, first, width))
+                e.strips(columns, (2 * wide, wide, e.lanes, 1), partial(tile, I64(0), 1))
         with several:
             at_once = e.sums // ACROSS
 
@@ -107,17 +102,14 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
                 in_groups(e, rows, at_once, lambda row, many: tile(row, many, first, width))
 
             e.strips(columns, (wide, e.lanes, 1), strip)
-    e.finish()
 
 
-def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
+def write_inner(e: Emitter, kind: Any) -> None:
     """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, with w in format ``kind``.
 
-    Arguments: y, x and w, each followed by its stride; rows, count, columns. The last ``count %
-    UNIT`` products of a sum are added one by one.
+    The last ``count % UNIT`` products of a sum are added one by one.
     """
-    e = Emitter(module, unit, name, ARGUMENTS)
-    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.arguments
     whole = e.sub(count, e.builder.srem(count, I64(UNIT)))
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
@@ -132,9 +124,8 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
                 for factor, totals in zip(factors, sums, strict=True):
                     totals[j].set(e.fma(factor, weight, totals[j].get()))
         for i, totals in zip(own, sums, strict=True):
-            e.store(
-                e.lane_sums([total.get() for total in totals]), e.at(y, e.times(i, y_row), first)
-            )
+            found = e.lane_sums([total.get() for total in totals])
+            e.store(found, e.at(y, e.times(i, y_row), first))
 
     def strip(first: Value, width: int) -> None:
         in_groups(e, rows, 4, lambda row, many: tile(row, many, first, width))
@@ -151,70 +142,51 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
             weight = e.load(e.at(w, e.times(column, w_row), k, kind=kind), kind=kind)
             total.set(e.fma(e.load(e.at(x, e.times(row, x_row), k)), weight, total.get()))
         e.store(total.get(), place)
-    e.finish()
 
 
-def _write_columns(module: Any, unit: VectorUnit, name: str, outer: str) -> None:
+def _columns(e: Emitter, outer: str) -> None:
     """Write y [rows, columns] = x [rows, count] · w [count, columns], by the function ``outer``."""
-    e = Emitter(module, unit, name, ARGUMENTS)
-    y, y_row, *_, rows, _, columns = e.function.args
+    y, y_row, *_, rows, _, columns = e.arguments
     with e.loop(0, rows) as row:
         e.fill(e.at(y, e.times(row, y_row)), columns, 0.0)
-    e.call(outer, *e.function.args)
-    e.finish()
+    e.call(outer, *e.arguments)
 
 
-def _write_unpacked(module: Any, unit: VectorUnit) -> None:
-    """Write the functions that copy a row of w [rows, count], or of w [count, rows]."""
-    for name in ("unpack_lines", "unpack_columns"):
-        e = Emitter(module, unit, name, UNPACKED)
-        to, _, w, w_row, _, count = e.function.args
-        step = 1 if name == "unpack_lines" else w_row
-        with e.loop(0, count) as i:
-            e.store(e.load(e.at(w, e.times(i, step))), e.at(to, i))
-        e.finish()
+def _unpack(e: Emitter, *, by_column: bool) -> None:
+    """Write the function that copies a row of w [rows, count], or of w [count, rows]."""
+    to, _, w, w_row, _, count = e.arguments
+    with e.loop(0, count) as i:
+        e.store(e.load(e.at(w, e.times(i, w_row if by_column else 1))), e.at(to, i))
 
 
-def _write_shared(module: Any, unit: VectorUnit) -> None:
-    """Write the functions that compute each thread's share of a product or an unpacked matrix.
+def _shared(e: Emitter) -> None:
+    """Write the function that computes each thread's share of a product.
 
-    The table of ``shared`` has ``SHARED``, the bytes from one output's weights to the next, and the
-    address of the function that computes some outputs. The table of ``spread`` is ``SPREAD``.
+    Its table: the product's ``ARGUMENTS``, the bytes of an output's weights, the product's address.
     """
-    e = Emitter(module, unit, "shared", [PLACE])
-    *own, output_bytes, product = (e.entry(e.function.args[0], i) for i in range(len(SHARED) + 2))
-    y, y_row, x, x_row, w, w_row, rows, count, columns = own
+    own = (e.entry(e.arguments[0], i) for i in range(len(ARGUMENTS) + 2))
+    y, y_row, x, x_row, w, w_row, rows, count, columns, output_bytes, product = own
     begin, end = e.share(e.div(e.sum(columns, UNIT - 1), UNIT))
     begin, end = (e.min(e.times(each, UNIT), columns) for each in (begin, end))
     to, w = e.at(e.place(y), begin), e.place(e.sum(w, e.times(begin, output_bytes)))
     with e.when(e.is_less(begin, end)):
         sizes = rows, count, e.sub(end, begin)
         e.call_at(product, ARGUMENTS, to, y_row, e.place(x), x_row, w, w_row, *sizes)
-    e.finish()
 
-    e = Emitter(module, unit, "spread", [PLACE])
-    to, w, w_row, rows, count, unpack = (e.entry(e.function.args[0], i) for i in range(len(SPREAD)))
+
+def _spread(e: Emitter) -> None:
+    """Write the function that unpacks each thread's share of a matrix. Its table: ``SPREAD``."""
+    to, w, w_row, rows, count, unpack = (e.entry(e.arguments[0], i) for i in range(len(SPREAD)))
     begin, end = e.share(rows)
     to, w = e.at(e.place(to), e.times(begin, count)), e.place(e.sum(w, e.times(begin, w_row)))
     e.call_at(unpack, UNPACKED, to, count, w, w_row, e.sub(end, begin), count)
-    e.finish()
 
 
-def _write_each(module: Any, unit: VectorUnit) -> None:
-    """Write ``each``, which calls functions one after another, each with its own table.
-
-    Its table: the number of functions, then the addresses of each function and of its table.
-    """
-    e = Emitter(module, unit, "each", [PLACE])
-    with e.loop(0, e.entry(e.function.args[0], 0)) as i:
-        address, table = (e.entry(e.function.args[0], e.sum(1, e.times(i, 2), j)) for j in (0, 1))
+def _each(e: Emitter) -> None:
+    """Write ``each``, which calls functions one after another; table: their number, addresses."""
+    with e.loop(0, e.entry(e.arguments[0], 0)) as i:
+        address, table = (e.entry(e.arguments[0], e.sum(1, e.times(i, 2), j)) for j in (0, 1))
         e.call_at(address, [PLACE], e.place(table))
-    e.finish()
-
-
-def bytes_of(kind: Any) -> int:
-    """Return the bytes of an element."""
-    return 4 if kind == F32 else 2
 
 
 def in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:

@@ -1,84 +1,74 @@
-"""Integer products of a few rows, rounded to int8, with a packed matrix.
+"""All products with a packed matrix: in float32, and of rows that are rounded to int8.
 
 Each 32 numbers of a row have their own scale, so a row's result depends on no other row. The
 products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import (
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    Emitter,
-    Value,
-    Variable,
-    VectorUnit,
-    same,
-)
-from specx.ops.native.fields import LESS, PART, bits_of, byte, ends, step_of, stored
-from specx.ops.native.products import ARGUMENTS, LINE, in_groups
+from specx.ops.native.emitter import F32, I8, I16, I32, I64, Emitter, Value, same
+from specx.ops.native.fields import LESS, PART, bits_of, byte, ends, load_bytes, step_of, stored
+from specx.ops.native.products import LINE, in_groups
 
 LANES = 8  # int32 of a vector of 32 bytes
 GREATEST = 127
 BYTES = ir.VectorType(I8, PART)
 WHOLE = ir.VectorType(I32, LANES)
-FLOATS = ir.VectorType(F32, LANES)
 SHORTS = ir.VectorType(I16, 16)
 MOST = 4  # rows of a tile
 QUARTER = 4  # parts whose sums share a vector
 # The scales of 16 parts in the order of their sums: the first halves of 4 parts of 32, the others.
 HALVES = [8 * part + 2 * i + half for part in (0, 1) for half in (0, 1) for i in range(QUARTER)]
-Totals = list[list[Variable]]  # of each row: products, and what is added to scaled values
+Totals = list[list[Any]]  # of each row: products, and what is added to scaled values
 AHEAD = 4096  # bytes from what is read to what is fetched, at least
+# Of products for prompts: y, its stride; x, its stride, and places for what it is rounded to; w,
+# and its bytes in a row.
+PRODUCT = (
+    "y", "y_row", "x", "x_row", "values", "scales", "sums", "blocks", "row_bytes", "rows", "count",
+    "columns",
+)  # fmt: skip
+WIDEST = 16  # columns of a strip, at most
+DOTS, PAIRS = (16, 8), (8, 4)  # of them in a vector, and rows at a time
+GROUP = 4  # neighbours in a lane
+# Products of two int8 pairs that int16 has room for, by the bits of the stored values.
+ROOM = {4: 8, 5: 4, 6: 2, 8: 1}
 
 
-def write_rounded(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write the product of ``write_packed``, with x rounded to int8."""
-    e = Emitter(module, unit, name, ARGUMENTS)
-    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
-    rounded = RoundedRows(e, x, x_row, rows, count, form)
-    own_bytes = e.max(1, e.times(e.div(count, form.values), form.bytes))  # a share may be empty
-    ahead = e.times(e.sum(1, e.div(AHEAD, own_bytes)), w_row)
-    # A column after the other: bytes are read in the order in which they lie.
-    with e.loop(0, columns) as column:
-        line = byte(e, w, e.times(column, w_row))
+class RoundedProduct:
+    """Writes the product ``fields.packed`` of few rows, which are rounded to int8 on the stack."""
 
-        def tile(row: Value, many: int, line: Value = line, column: Value = column) -> None:
-            totals = rounded.product([e.sum(row, i) for i in range(many)], line, ahead)
-            for i, total in enumerate(totals):
-                e.store(total, e.at(y, e.times(e.sum(row, i), y_row), column))
-
-        in_groups(e, rows, MOST, tile)
-    e.finish()
-
-
-class RoundedRows:
-    """Rows in int8 on the stack, with their scales and, for weights with minima, their sums."""
-
-    def __init__(self, e: Emitter, x: Value, x_row: Value, rows: Value, count: Value,
-                 form: BlockFormat) -> None:  # fmt: skip
-        self.e, self.form, self.count, self.step = e, form, count, step_of(form)
-        self.steps, self.parts = e.div(count, self.step), e.div(count, PART)
+    def __init__(self, e: Emitter, form: BlockFormat) -> None:
+        self.e, self.form, self.step = e, form, step_of(form)
+        y, y_row, x, x_row, w, w_row, rows, self.count, columns = e.arguments
+        self.steps, self.parts = e.div(self.count, self.step), e.div(self.count, PART)
         self.less = LESS.get(form.name, 0)
         self.has_sums = bool(self.less) or "minimum" in form.fields
-        self.values = e.room(I8, e.times(rows, count))
+        self.values = e.room(I8, e.times(rows, self.count))
         self.scales = e.room(F32, e.times(rows, self.parts))
         self.sums = e.room(F32, e.times(rows, self.steps if self.has_sums else 0))
         with e.loop(0, rows) as row, e.loop(0, self.parts) as part:
             self._round(e.at(x, e.times(row, x_row), e.times(part, PART)), row, part)
+        own_bytes = e.max(1, e.times(e.div(self.count, form.values), form.bytes))  # if any
+        ahead = e.times(e.sum(1, e.div(AHEAD, own_bytes)), w_row)
+        # A column after the other: bytes are read in the order in which they lie.
+        with e.loop(0, columns) as column:
+            line = byte(e, w, e.times(column, w_row))
+
+            def tile(row: Value, many: int, line: Value = line, column: Value = column) -> None:
+                totals = self._multiply([e.sum(row, i) for i in range(many)], line, ahead)
+                for i, total in enumerate(totals):
+                    e.store(total, e.at(y, e.times(e.sum(row, i), y_row), column))
+
+            in_groups(e, rows, MOST, tile)
 
     def _round(self, place: Value, row: Value, part: Value) -> None:
-        e, builder = self.e, self.e.builder
-        values, scale = rounded_part(e, place)
+        e = self.e
         to = byte(e, self.values, e.times(row, self.count), e.times(part, PART))
-        builder.store(values, to, align=1)
-        e.store(scale, e.at(self.scales, e.times(row, self.parts), part))
+        values, scale = _round(e, place, to, e.at(self.scales, e.times(row, self.parts), part))
         if not self.has_sums:
             return
         scale = e.mul(scale, e.number(float(-self.less or 1)))
@@ -87,14 +77,11 @@ class RoundedRows:
             quarter = e.builder.srem(part, I64(QUARTER))
             first = e.sum(e.times(e.sub(part, quarter), 2), quarter)
         to = e.at(self.sums, e.times(row, self.steps), first)
-        for i, total in enumerate(part_sums(e, values, self.step)):
+        for i, total in enumerate(_part_sums(e, values, self.step)):
             e.store(e.mul(scale, total), e.at(to, i * QUARTER))
 
-    def product(self, rows: list[Value], line: Value, ahead: Value) -> list[Value]:
-        """Return the products of some rows with the blocks of a column.
-
-        ``ahead``: the distance in bytes to the blocks to prefetch.
-        """
+    def _multiply(self, rows: list[Value], line: Value, ahead: Value) -> list[Value]:
+        """Return some rows' products with a column; ``ahead``: bytes to the blocks to prefetch."""
         e, form = self.e, self.form
         totals = [[e.variable(e.number(0.0, LANES)) for _ in range(2)] for _ in rows]
         sizes = (1,) if form.values > PART else (LANES, QUARTER, 1)
@@ -123,6 +110,8 @@ class RoundedRows:
             for i in range(0, len(parts), QUARTER)
         ]
         lanes = min(len(parts), LANES if self.step == PART else QUARTER)
+        repeated = [i % lanes for i in range(LANES)]
+        padded = [min(i, lanes) for i in range(LANES)]  # with zeros
         for i, (row, (products, added)) in enumerate(zip(rows, totals, strict=True)):
             of_row = e.at(self.scales, e.times(row, self.parts), e.div(first, PART))
             sums = e.at(self.sums, e.times(row, self.steps), e.div(first, self.step))
@@ -130,12 +119,17 @@ class RoundedRows:
             if lanes == LANES:
                 own = [_across(e, *own)]
             for j, found in enumerate(own):
-                scale = _repeated(e, e.load(e.at(of_row, j * lanes), lanes))
-                factor = e.mul(_eight(e, scales, j), scale)
-                products.set(e.fma(factor, e.builder.sitofp(found, FLOATS), products.get()))
+                of_j = range(j * LANES, (j + 1) * LANES)
+                scale = _numbers(e, e.at(of_row, j * lanes), lanes)
+                scale = e.chosen(scale, scale, repeated)
+                factor = e.mul(e.chosen(scales, scales, of_j), scale)
+                products.set(e.fma(factor, e.floats(found), products.get()))
                 if minima is not None:
-                    x = e.load(e.at(sums, j * LANES), LANES if self.step < PART else lanes)
-                    added.set(e.fma(_eight(e, minima, j), _padded(e, x), added.get()))
+                    count = LANES if self.step < PART else lanes
+                    x = _numbers(e, e.at(sums, j * LANES), count)
+                    if count < LANES:
+                        x = e.chosen(x, x.type(None), padded)
+                    added.set(e.fma(e.chosen(minima, minima, of_j), x, added.get()))
 
     def _quarter(
         self, rows: list[Value], parts: list[tuple[Value, int]], first: Value
@@ -145,33 +139,32 @@ class RoundedRows:
         ``first``: the first input. Lane i of each half has the sum of part i. With a single part,
         all lanes have its sum.
         """
-        e, builder = self.e, self.e.builder
+        e, found = self.e, []
         weights = [stored(e, place, self.form, part) for place, part in parts]
-        multiply = signed_dot if self.form.name == "Q8_0" else dot
-        found = []
         for row in rows:
             line, dots = byte(e, self.values, e.times(row, self.count), first), []
             for i, weight in enumerate(weights):
-                q = builder.load(byte(e, line, i * PART), typ=BYTES, align=1)
-                dots.append(multiply(e, weight, q))
+                own = weight, load_bytes(e, line, i * PART)
+                dots.append(dot(e, *(unsigned(e, *own) if self.form.name == "Q8_0" else own)))
             summed = QUARTER  # products in a lane
             while len(dots) > 1:
-                pairs = zip(dots[::2], dots[1::2], strict=True)
-                dots = [self._joined(*pair, summed) for pair in pairs]
+                both = zip(dots[::2], dots[1::2], strict=True)
+                dots = [self._joined(*pair, summed) for pair in both]
                 summed *= 2
             found += dots
         return found
 
     def _joined(self, a: Value, b: Value, summed: int) -> Value:
-        """Add adjacent lanes of two vectors. In each half, the sums of a come first.
-
-        ``summed``: the number of products in a lane.
-        """
+        """Add adjacent lanes, of ``summed`` products; in each half, the sums of a come first."""
         e, bits = self.e, bits_of(self.form)
         if (2**bits - 1) * GREATEST * summed >= 2**15:
             return e.call("llvm.x86.avx2.phadd.d", a, b, result=WHOLE)
-        packed = e.call("llvm.x86.avx2.packssdw", a, b, result=SHORTS)  # is faster
-        return e.call("llvm.x86.avx2.pmadd.wd", packed, same(I16, 1, 16), result=WHOLE)
+        return in_fours(e, e.call("llvm.x86.avx2.packssdw", a, b, result=SHORTS))  # is faster
+
+
+def _numbers(e: Emitter, place: Value, count: int) -> Value:
+    """Load a vector of ``count`` numbers, also of one."""
+    return e.builder.load(place, typ=ir.VectorType(F32, count), align=4)
 
 
 def _across(e: Emitter, a: Value, b: Value) -> Value:
@@ -180,29 +173,8 @@ def _across(e: Emitter, a: Value, b: Value) -> Value:
     return e.builder.add(first, e.chosen(a, b, [4, 5, 6, 7, 8, 9, 10, 11]))
 
 
-def _eight(e: Emitter, vector: Value, number: int) -> Value:
-    """Return group ``number`` of 8 lanes of a vector."""
-    return e.chosen(vector, vector, range(number * LANES, (number + 1) * LANES))
-
-
-def _repeated(e: Emitter, numbers: Value) -> Value:
-    """Return a vector of 8 lanes that repeats 1, 4 or 8 numbers."""
-    if numbers.type == F32:
-        return e.spread(numbers, LANES)
-    size = numbers.type.count
-    return e.chosen(numbers, numbers, [i % size for i in range(LANES)])
-
-
-def _padded(e: Emitter, numbers: Value) -> Value:
-    """Return 1, 4 or 8 numbers as a vector of 8 lanes, padded with zeros."""
-    if numbers.type == F32:
-        return e.builder.insert_element(e.number(0.0, LANES), numbers, I32(0))
-    zeros, size = e.number(0.0, numbers.type.count), numbers.type.count
-    return e.chosen(numbers, zeros, range(LANES)) if size < LANES else numbers
-
-
-def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
-    """Load 32 numbers and round them to int8; return them and their scale."""
+def _round(e: Emitter, place: Value, to: Value, scale_to: Value) -> tuple[Value, Value]:
+    """Round 32 numbers to int8; store and return them and their scale."""
     builder = e.builder
     vectors = [e.load(e.at(place, i), LANES) for i in range(0, PART, LANES)]
     sizes = [e.abs(each) for each in vectors]
@@ -213,14 +185,17 @@ def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
     whole = [builder.fptosi(e.math("rint", e.mul(each, factor)), WHOLE) for each in vectors]
     parts = [builder.trunc(each, ir.VectorType(I8, LANES)) for each in whole]
     while len(parts) > 1:
-        pairs, places = zip(parts[::2], parts[1::2], strict=True), range(2 * parts[0].type.count)
-        parts = [e.chosen(*pair, places) for pair in pairs]
-    return parts[0], e.mul(most, F32(1.0 / GREATEST))
+        both, places = zip(parts[::2], parts[1::2], strict=True), range(2 * parts[0].type.count)
+        parts = [e.chosen(*pair, places) for pair in both]
+    scale = e.mul(most, F32(1.0 / GREATEST))
+    builder.store(parts[0], to, align=1)
+    e.store(scale, scale_to)
+    return parts[0], scale
 
 
-def part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
+def _part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
     """Return the sums of ``step`` adjacent int8 numbers each, of 32, in float32."""
-    lanes, size = e.builder.sitofp(dot(e, same(I8, 1, PART), values), FLOATS), LANES * step // PART
+    lanes, size = e.floats(dot(e, same(I8, 1, PART), values)), LANES * step // PART
     firsts = range(0, LANES, size)
     return [e.lane_sums([e.chosen(lanes, lanes, range(i, i + size))]) for i in firsts]
 
@@ -233,11 +208,192 @@ def dot(e: Emitter, u: Value, q: Value) -> Value:
     if e.has_dots:
         u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))
         return e.call("llvm.x86.avx512.vpdpbusd.256", same(I32, 0, LANES), u, q, result=WHOLE)
-    pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", u, q, result=SHORTS)
+    return in_fours(e, in_pairs(e, u, q))
+
+
+def in_pairs(e: Emitter, u: Value, q: Value) -> Value:
+    """Return u · q with 2 products summed in int16; as ``dot``."""
+    return e.call("llvm.x86.avx2.pmadd.ub.sw", u, q, result=SHORTS)
+
+
+def in_fours(e: Emitter, pairs: Value) -> Value:
+    """Return the sums of adjacent pairs of int16."""
     return e.call("llvm.x86.avx2.pmadd.wd", pairs, same(I16, 1, 16), result=WHOLE)
 
 
-def signed_dot(e: Emitter, w: Value, q: Value) -> Value:
-    """Return w · q with 4 products summed in a lane; both are signed."""
-    size, turned = (e.call("llvm.x86.avx2.psign.b", each, w, result=BYTES) for each in (w, q))
-    return dot(e, size, turned)
+def unsigned(e: Emitter, w: Value, q: Value) -> tuple[Value, ...]:
+    """Return |w| and q with the signs of w, whose products are those of w and q."""
+    return tuple(e.call("llvm.x86.avx2.psign.b", each, w, result=BYTES) for each in (w, q))
+
+
+class PromptProduct:
+    """Writes y [rows, columns] = x [rows, count] · w [columns, count]ᵀ for prompts.
+
+    Each thread unpacks strips of columns once to integers; a lane of a vector gets 4 adjacent
+    values of one column. Then it multiplies all rows with the strip. There have to be as many
+    columns as a strip has. The argument is the table ``PRODUCT``.
+    """
+
+    def __init__(self, e: Emitter, form: BlockFormat) -> None:
+        self.e, self.form, self.step = e, form, step_of(form)
+        self.lanes, self.at_once = DOTS if e.has_dots else PAIRS
+        self.room = ROOM[bits_of(form)]
+        # Without a loop LLVM has more sums under way than registers; over few groups it is slower.
+        self.loops = self.room > 2 and not e.has_dots
+        self.width = 2 * self.lanes if self.loops else self.lanes
+        self.is_signed = form.name == "Q8_0" and not e.has_dots
+        self.less = LESS.get(form.name, 128 if form.name == "Q8_0" and e.has_dots else 0)
+        self.has_minimum = "minimum" in form.fields
+        self.table = e.entries(e.arguments[0], PRODUCT)
+        self.count, rows, columns = (self.table[name] for name in ("count", "rows", "columns"))
+        self.steps, self.parts = e.div(self.count, self.step), e.div(self.count, PART)
+        with e.loop(*e.share(rows)) as row, e.loop(0, self.parts) as part:
+            self._round(row, part)
+        self.weights = e.room(I8, e.times(self.count, self.width))
+        self.factors = e.room(F32, e.times(self.steps, self.width))
+        self.minima = e.room(F32, e.times(self.steps, self.width if self.has_minimum else 0))
+        e.call("GOMP_barrier")
+        with e.loop(*e.share(e.div(e.sum(columns, self.width - 1), self.width))) as strip:
+            # The last strip begins early: what another one computes, too, is the same.
+            first = e.min(e.times(strip, self.width), e.sub(columns, self.width))
+            with e.loop(0, self.width, LANES) as column:
+                own = [e.sum(first, column, i) for i in range(LANES)]
+                blocks, row_bytes = e.place(self.table["blocks"]), self.table["row_bytes"]
+                self._unpack([byte(e, blocks, e.times(each, row_bytes)) for each in own], column)
+            left = e.builder.srem(rows, I64(self.at_once))
+            with e.loop(0, e.sub(rows, left), self.at_once) as row:
+                self._multiply(row, self.at_once, first)
+            with e.loop(e.sub(rows, left), rows) as row:
+                self._multiply(row, 1, first)
+
+    def _place(self, name: str, *offsets: Any, kind: Any = F32) -> Value:
+        return self.e.at(self.e.place(self.table[name]), *offsets, kind=kind)
+
+    def _round(self, row: Value, part: Value) -> None:
+        """Round a part of a row to int8; store its scale, and the sums that the format needs."""
+        e, first = self.e, self.e.times(part, PART)
+        x = self._place("x", e.times(row, self.table["x_row"]), first)
+        to = self._place("values", e.times(row, self.count), first, kind=I8)
+        scales = self._place("scales", e.times(row, self.parts), part)
+        bytes_, scale = _round(e, x, to, scales)
+        if not (self.less or self.has_minimum):
+            return
+        for i, total in enumerate(_part_sums(e, bytes_, self.step)):
+            place = (e.times(row, self.steps), e.times(part, PART // self.step), i)
+            if self.has_minimum:
+                e.store(e.mul(scale, total), self._place("sums", *place))
+            else:
+                start = e.builder.mul(e.builder.fptosi(total, I32), I32(-self.less))
+                e.builder.store(start, self._place("sums", *place, kind=I32))
+
+    def _unpack(self, lines: list[Value], column: Value) -> None:
+        """Unpack adjacent columns of a strip, one into each lane of a vector."""
+        e, form = self.e, self.form
+        parts, steps = form.values // PART, form.values // self.step
+        with e.loop(0, e.div(self.count, form.values)) as number:
+            places = [byte(e, line, e.times(number, form.bytes)) for line in lines]
+            for part in range(parts):
+                own = [stored(e, place, form, part) for place in places]
+                if form.name == "Q8_0" and not self.is_signed:
+                    own = [e.builder.xor(each, same(I8, -128, PART)) for each in own]
+                first = e.times(e.sum(e.times(number, parts), part), LANES)
+                of_groups = _turned(e, [e.builder.bitcast(each, WHOLE) for each in own])
+                for i, group in enumerate(of_groups):
+                    to = e.sum(e.times(e.sum(first, i), self.width), column)
+                    e.builder.store(group, e.at(self.weights, to, kind=I32), align=4)
+            for j, place in enumerate(places):
+                scales, minima = ends(e, place, form)
+                for i in range(steps):
+                    at = e.times(e.sum(e.times(number, steps), i), self.width)
+                    for ours, theirs in ((self.factors, scales), (self.minima, minima)):
+                        if theirs is not None:
+                            one = e.builder.extract_element(theirs, I32(i))
+                            e.store(one, e.at(ours, at, column, j))
+
+    def _multiply(self, row: Value, many: int, first: Value) -> None:
+        """Multiply ``many`` rows from ``row`` on with a strip."""
+        e, lanes = self.e, self.lanes
+        own, starts = [e.sum(row, i) for i in range(many)], range(0, self.width, lanes)
+        totals = [[e.variable(e.number(0.0, lanes)) for _ in starts] for _ in own]
+        with e.loop(0, self.steps) as step:
+            found = self._whole_numbers(own, step)
+            part, at = e.div(step, PART // self.step), e.times(step, self.width)
+            factors = [e.load(e.at(self.factors, at, j), lanes) for j in starts]
+            for i, whole, line in zip(own, found, totals, strict=True):
+                scale = e.load(self._place("scales", e.times(i, self.parts), part))
+                for j, factor, one, total in zip(starts, factors, whole, line, strict=True):
+                    both = e.mul(factor, e.spread(scale, lanes))
+                    result = e.fma(both, e.floats(one), total.get())
+                    if self.has_minimum:
+                        added = e.load(self._place("sums", e.times(i, self.steps), step))
+                        minimum = e.load(e.at(self.minima, at, j), lanes)
+                        result = e.fma(minimum, e.spread(added, lanes), result)
+                    total.set(result)
+        for i, line in zip(own, totals, strict=True):
+            for j, total in zip(starts, line, strict=True):
+                e.store(total.get(), self._place("y", e.times(i, self.table["y_row"]), first, j))
+
+    def _whole_numbers(self, rows: list[Value], step: Value) -> list[list[Value]]:
+        """Return the integer sums of one step: for each row, vectors with a lane per column."""
+        e, kind, vectors = self.e, ir.VectorType(I32, self.lanes), range(self.width // self.lanes)
+        found = [[same(I32, 0, self.lanes) for _ in vectors] for _ in rows]
+        if self.less:
+            starts = [self._place("sums", e.times(i, self.steps), step, kind=I32) for i in rows]
+            found = [[self._spread(start) for _ in vectors] for start in starts]
+        first, groups = e.times(step, self.step // GROUP), self.step // GROUP
+        if e.has_dots:
+            for group in range(groups):
+                for n, j, w, q in self._operands(rows, e.sum(first, group)):
+                    name = "llvm.x86.avx512.vpdpbusd.512"
+                    found[n][j] = e.call(name, found[n][j], w, q, result=kind)
+            return found
+        zero = same(I16, 0, 2 * LANES)
+        for start in range(0, groups, self.room):
+            pairs = [[e.variable(zero) for _ in vectors] for _ in rows]
+
+            def add(group: Any, pairs: Any = pairs) -> None:
+                for n, j, w, q in self._operands(rows, e.sum(first, group)):
+                    pairs[n][j].set(e.builder.add(pairs[n][j].get(), self._in_pairs(w, q)))
+
+            if self.loops:
+                with e.loop(start, start + self.room) as each:
+                    add(each)
+            else:
+                for each in range(start, start + self.room):
+                    add(each)
+            for line, totals in zip(found, pairs, strict=True):
+                for j, total in enumerate(totals):
+                    line[j] = e.builder.add(line[j], in_fours(e, total.get()))
+        return found
+
+    def _operands(self, rows: list[Value], group: Value) -> Iterator[tuple[int, int, Value, Value]]:
+        """Yield the operands of a group's products: numbers of a row, and a vector of columns."""
+        e, at = self.e, self.e.times(group, self.width)
+        places = [e.at(self.weights, at, j, kind=I32) for j in range(0, self.width, self.lanes)]
+        kind = ir.VectorType(I32, self.lanes)
+        weights = [e.builder.load(place, typ=kind, align=4) for place in places]
+        for n, i in enumerate(rows):
+            at = e.times(i, self.count), e.times(group, GROUP)
+            q = self._spread(self._place("values", *at, kind=I8))
+            yield from ((n, j, w, q) for j, w in enumerate(weights))
+
+    def _in_pairs(self, w: Value, q: Value) -> Value:
+        """Return the sums of adjacent pairs of products, in int16."""
+        both = tuple(self.e.builder.bitcast(each, BYTES) for each in (w, q))
+        return in_pairs(self.e, *(unsigned(self.e, *both) if self.is_signed else both))
+
+    def _spread(self, place: Value) -> Value:
+        """Load an int32 into all lanes."""
+        return self.e.spread(self.e.builder.load(place, typ=I32, align=1), self.lanes)
+
+
+def _turned(e: Emitter, vectors: list[Value]) -> list[Value]:
+    """Transpose a square matrix, given as one vector per row."""
+    for size in (4, 2, 1):
+        for i in (i for i in range(LANES) if not i & size):
+            a, b = vectors[i], vectors[i + size]
+            low = [lane if not lane & size else LANES + lane - size for lane in range(LANES)]
+            high = [lane + size if not lane & size else LANES + lane for lane in range(LANES)]
+            for to, lanes in ((i, low), (i + size, high)):
+                vectors[to] = e.chosen(a, b, lanes)
+    return vectors

@@ -1,5 +1,6 @@
 """The int64 tables that a pass reads: sizes, addresses, and float32 as bits."""
 
+import struct
 from collections.abc import Iterable
 
 from specx.ops.native.emitter import UNIT
@@ -18,7 +19,7 @@ CALL = (  # of one pass
     "segments", "logit_rows", "logits_to_keep", "logits", "kept", *PIECE,
 )  # fmt: skip
 MODEL = (
-    "layer_count", "hidden", "vocabulary", "embedding", "embedding_scale", "ropes", "rope_count",
+    "hidden", "vocabulary", "embedding", "embedding_scale", "ropes", "rope_count",
     "layers", "norm", "norm_bias", "eps", "head", "head_bias", "logit_scale", "logit_cap", "bounds",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
@@ -29,8 +30,8 @@ AREAS = (
 # Memory of all threads: heads of all rows, and the softmax of each line in each segment.
 COMMON = ("all_heads", "all_sums", "all_row_max", "all_denominators")
 FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
-# Of a layer's keys and values: their address, capacity, the bytes of a row, the stride of rows for
-# the functions of their format: both products with them, and the one that stores a row.
+# Of a layer's keys and values: their address, capacity, the bytes of a row, its elements, and the
+# functions of their format: both products with them, and the one that stores a row.
 PLACE_OF = ("storage", "capacity", "row_bytes", "stride", "inner", "outer", "store")
 KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each recorded layer; −1 ends the table
 ROPE = ("frequencies", "attention_factor", "rope_size", "rope_offset")
@@ -55,10 +56,9 @@ GROWTH = 16  # segments in a range of rows from one end to twice as far
 
 
 def bounds_to(rows: int) -> list[int]:
-    """Return the borders of the key segments that threads share, and the end of the keys.
+    """Return the borders of the key segments that threads share, which grow with the text.
 
-    The borders depend only on the number of rows in the text, so a token's attention is always
-    summed in the same order. Segments grow with the text, so their number stays limited.
+    They do not depend on the pass, so a token's attention is always summed in the same order.
     """
     bounds = [0]
     while bounds[-1] < rows:
@@ -73,8 +73,7 @@ def area_sizes(
 ) -> tuple[dict[str, int], dict[str, int]]:  # fmt: skip
     """Return the sizes, in elements, of each thread's memory areas, and of the shared areas.
 
-    ``layers``: the ``sizes_of`` layers, which use the same areas one after another; ``angles``: the
-    number of RoPE angles of a row; ``segments``: the number of key segments.
+    ``layers``: the ``sizes_of`` layers; ``angles``: a row's RoPE angles; ``segments``: of keys.
     """
     own, common = dict.fromkeys(AREAS, 0), dict.fromkeys(COMMON, 0)
     for query_heads, kv_heads, dim, inner in layers:
@@ -83,8 +82,8 @@ def area_sizes(
             "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
             "heads": rows * (query_heads + kv_heads) * dim,
             "queries": group * dim, "scores": group * SCORES,
-            "attended": rows * (query_heads * dim // threads + UNEVEN),
             "gates": rows * 2 * (inner // threads + UNEVEN),
+            "attended": rows * (query_heads * dim // threads + UNEVEN),
             "after_attention": rows * hidden, "after_mlp": rows * hidden,
         }  # fmt: skip
         of_all = {
@@ -95,3 +94,9 @@ def area_sizes(
             for name, size in sizes.items():
                 areas[name] = max(areas[name], -(-size // UNIT) * UNIT)
     return own, common
+
+
+def bits(value: float) -> int:
+    """Return the bits of a number in float32, as an integer."""
+    found: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return found

@@ -111,7 +111,7 @@ def _few_experts(
     """Prepare experts in float32 for few rows; None if there is no machine code for them."""
     if not HAS_LLVMLITE or any(each.weight.dtype != torch.float32 for each in (*gate_up, *down)):
         return None
-    from specx.ops.native.mixture import prepared_mixture  # brings llvmlite
+    from specx.ops.native.unpacking import prepared_mixture  # brings llvmlite
 
     return prepared_mixture(mlp, gate_up, down, biases)
 

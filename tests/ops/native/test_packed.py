@@ -10,17 +10,13 @@ import pytest
 import torch
 
 pytest.importorskip("llvmlite")
-from llvmlite import ir
-
 from specx.ops.blocks import FORMATS, BlockFormat
-from specx.ops.native import code
+from specx.ops.native import code, fields
 from specx.ops.native.code import Code
-from specx.ops.native.emitter import F32, VectorUnit
-from specx.ops.native.fields import step_of
-from specx.ops.native.packed import READABLE, write_packed, write_unpack
-from specx.ops.native.products import write_inner
-from specx.ops.native.prompts import PRODUCT, PromptProduct
-from specx.ops.native.rounded import write_rounded
+from specx.ops.native.emitter import F32, PLACE, Module, VectorUnit
+from specx.ops.native.fields import READABLE, packed, step_of
+from specx.ops.native.products import ARGUMENTS, UNPACKED, write_inner
+from specx.ops.native.rounded import PRODUCT, PromptProduct, RoundedProduct
 from specx.ops.native.unpacking import readable_formats, unpack
 from tests.ops.native.test_functions import call, normal, spaced
 from tests.ops.test_blocks import random_blocks
@@ -52,20 +48,18 @@ def compiled(request: pytest.FixtureRequest) -> tuple[BlockFormat, Code]:
         code.openmp()
     except OSError:
         pytest.skip("torch has another OpenMP here")
-    module = ir.Module("packed")
-    write_inner(module, UNITS[lanes], "inner", F32)
-    write_unpack(module, UNITS[lanes], f"unpack_{name}", BY_NAME[name])
-    write_packed(module, UNITS[lanes], "packed", BY_NAME[name])
-    if lanes > 4:
-        write_rounded(module, UNITS[lanes], "rounded", BY_NAME[name])
-        PromptProduct(module, UNITS[lanes], "prompt", BY_NAME[name]).write()
-        if code.vector_unit().has_dots:
-            with_dots = replace(UNITS[lanes], has_dots=True)
-            write_rounded(module, with_dots, "rounded_dots", BY_NAME[name])
-            PromptProduct(module, with_dots, "prompt_dots", BY_NAME[name]).write()
+    module, form = Module("packed", UNITS[lanes]), BY_NAME[name]
+    module.define("inner", ARGUMENTS, write_inner, kind=F32)
+    module.define(f"unpack_{name}", UNPACKED, fields.unpack, form=form)
+    module.define("packed", ARGUMENTS, packed, form=form)
+    for suffix in ("", "_dots") if lanes > 4 else ():
+        if code.vector_unit().has_dots or not suffix:
+            module.unit = replace(UNITS[lanes], has_dots=bool(suffix))
+            module.define(f"rounded{suffix}", ARGUMENTS, RoundedProduct, form=form)
+            module.define(f"prompt{suffix}", [PLACE], PromptProduct, form=form)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: UNITS[lanes])
-        return BY_NAME[name], Code(code.build(str(module), unrolls=False))
+        return BY_NAME[name], Code(code.build(str(module.written), unrolls=False))
 
 
 def matrix(form: BlockFormat, columns: int, count: int) -> torch.Tensor:
