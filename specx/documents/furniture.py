@@ -47,10 +47,7 @@ _PAGE_NUMBER: _Sign = ("page #", 0)
 def set_furniture_apart(
     pages: Sequence[PageLines], body_size: float | None = None
 ) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
-    """Return ``pages`` without furniture, and the furniture in order.
-
-    ``body_size``: the letter size of body text in points, if known.
-    """
+    """Return pages without furniture, and the furniture; ``body_size``: of letters, in points."""
     edges = _Edges(pages, body_size)
     texts = [edges.between(page) for page in pages]
     stripped = [
@@ -195,10 +192,7 @@ def _is_bare(sign: _Sign) -> bool:
 
 
 def _needed(counter: _Counter) -> int:
-    """Return the number of pages on which a counter must grow to count as page number.
-
-    A number alone in its line and close to the page's index needs one page fewer.
-    """
+    """Return on how many pages a counter must grow; alone and near the page's index, on fewer."""
     template, offset = counter
     words = any(char.isalpha() for char in template.replace("#roman#", ""))
     return _FEWEST if words or abs(offset) > _NEAR else _FEWEST - 1

@@ -178,10 +178,7 @@ def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], in
 
 
 def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set[int]:
-    """Return the indices of false headings in a drawing: short paragraphs above its caption.
-
-    Such headings adjoin the numbers of an axis, or have a typeface that no heading above text has.
-    """
+    """Return headings above a drawing's caption that adjoin numbers, or head no text elsewhere."""
     found: set[int] = set()
     real = {
         prominence[n]

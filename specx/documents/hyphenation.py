@@ -54,10 +54,7 @@ def counted_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def join_lines(lines: Iterable[str], words: Counter[str]) -> str:
-    """Join lines into one and rejoin words hyphenated across them.
-
-    ``words``: the words of the document, from ``counted_words``.
-    """
+    """Join lines, and words hyphenated across them; ``words``: from ``counted_words``."""
     filled = [line for line in lines if line]
     parts: list[str] = []
     for left, right in pairwise(filled):

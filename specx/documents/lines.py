@@ -122,10 +122,7 @@ class TextRun(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Text of one look, and its place in points, in reading direction.
-
-    ``cell``: it begins a cell of a table.
-    """
+    """Text of one look, its place in points, and True if it begins a cell of a table."""
 
     text: str
     x: float
@@ -235,11 +232,7 @@ def _is_raised(span: Span, main: Span) -> bool:
 
 
 def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:
-    """Return True for a superscript after a word or a full stop, which refers to a note.
-
-    False for powers such as ``km²`` and ``x²``. ``footnotes``: the marks of the footnotes on the
-    page.
-    """
+    """Return True for a sign of a note, after a word or a full stop; False for km² and x²."""
     if not _is_raised_sign(span, main):
         return False
     known = span.text.strip() in footnotes

@@ -150,10 +150,7 @@ def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
 def _is_word(
     cap: TextPiece, first: TextPiece, second: TextPiece, pieces: Sequence[TextPiece]
 ) -> bool:
-    """Return True if a drop cap is a whole word.
-
-    This is so if the line beside it is indented, or begins with a word.
-    """
+    """Return True for a drop cap whose line is indented, or begins with another word."""
     if first.start - second.start > _INDENT * first.size:
         return True
     words = Counter(word for piece in pieces for word in piece.text.casefold().split())

@@ -139,10 +139,7 @@ class PageObjects:
 
     @cached_property
     def _covers(self) -> dict[int, list[tuple[int, Box]]]:
-        """Return the boxes that hide earlier objects, by the bands of the page that they overlap.
-
-        Each box comes with its place in drawing order.
-        """
+        """Return boxes that hide earlier objects, by band, each with its place in drawing order."""
         kinds = [kind for _, kind, _ in self._all]
         first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
         found: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)

@@ -162,10 +162,7 @@ def _holds(piece: TextPiece, other: TextPiece) -> bool:
 
 
 def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return True for each letter that ends a word, in letterspaced text; not for the last letter.
-
-    Letters of a word have equal gaps or equal pitch.
-    """
+    """Return True for each letter of letterspaced text, except the last, that ends a word."""
     pairs = list(pairwise(letters))
     gap, steps = min(b[0] - a[1] for a, b in pairs), [b[0] - a[0] for a, b in pairs]
     step = _WORD_STEP * median(steps)
@@ -173,10 +170,7 @@ def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:
-    """Return runs. If a font's size is impossible, estimate it from the width of the text.
-
-    The nominal size of a font made of pictures may be the size of one dot.
-    """
+    """Estimate impossible sizes, as of one dot of a font of pictures, from the text's width."""
     if not runs or max(run.look.size for run in runs) >= _SMALLEST:
         return runs
     width = sum(run.end - run.start for run in runs) / sum(len(run.text) for run in runs)

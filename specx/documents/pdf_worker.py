@@ -37,6 +37,7 @@ from specx.documents.pdf_rows import rows_of, struck
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
 _MOST_ATTACHED = 100
+_TEXT_OUTSIDE = 200  # characters; a printer's marks beside the page have fewer
 _SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _BLANK = re.compile(r"_{4,}|\.{5,}|…{2,}| {4,}")  # to be filled in
@@ -44,6 +45,7 @@ _BLANKS = ("____", ".....", "……", "    ")  # one is in each of these, and qu
 _ANY_BLANK = re.compile(rf"{_BLANK.pattern}| ")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _LONG_RUN = 12  # characters of a text with such a blank
+_FILLING = 0.75  # times the letters around; smaller ones are a sign of a note
 _LEVEL = 0.3  # letter sizes between the base lines of a blank and of what fills it
 _annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
 _annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
@@ -214,7 +216,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         unmapped=unmapped,
         unseen=letters.unseen
         + sum(len(run.text.replace(" ", "")) for run in deleted)
-        + (0 if lines else letters.outside),
+        + (letters.outside if not lines or letters.outside >= _TEXT_OUTSIDE else 0),
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 
 
@@ -234,6 +236,7 @@ def _around_blanks(
             if run.start < other.start < run.end
             and abs(other.base - run.base) < level
             and other.look.turn == run.look.turn
+            and other.look.size > _FILLING * run.look.size
             and other.text[:1].isalnum()
         ]
         first, last = run.characters
@@ -245,7 +248,7 @@ def _around_blanks(
             left = letters.extent(run.look, start - 1)[1] if each.start() else run.start
             right = letters.extent(run.look, end)[0] if end < last else run.end
             ends = [other.end for other in over if left - level < other.start < right]
-            if ends:
+            if ends and max(ends) <= run.end:  # what is longer stands behind the line
                 begin, follows = run.characters[0], max(ends)
                 if begin < start:
                     yield run._replace(text=letters.text_of(begin, start), end=left)
@@ -309,10 +312,7 @@ def _read_page(read: Callable[[int], PageLines], number: int, limit_s: float) ->
 
 @contextmanager
 def _limited_time(limit_s: float) -> Iterator[None]:
-    """Let the system end the process if the body takes longer, since C code cannot be interrupted.
-
-    It does nothing on systems without a timer.
-    """
+    """Let the system end the process if the body takes longer: C code cannot be interrupted."""
     if not hasattr(signal, "setitimer"):
         yield
         return

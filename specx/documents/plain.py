@@ -132,10 +132,7 @@ def _without_lines(document: Document) -> Document:
 
 
 def _without_front_matter(text: str) -> tuple[tuple[NumberedLine, ...], str]:
-    """Return the lines of metadata before a text, and the text.
-
-    Blank lines replace the metadata, so that all other lines keep their numbers.
-    """
+    """Return the metadata before a text, and the text, with blank lines in their place."""
     found = _FRONT_MATTER.match(text)
     if not found or not text[found.end() :].strip():
         return (), text
@@ -251,10 +248,7 @@ def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
 
 
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
-    """Return the block of a line that is never joined with other lines; None for running text.
-
-    Return an empty tuple for a blank line or a rule.
-    """
+    """Return the blocks of a line that joins no others; none for a rule, None for running text."""
     text = line.text
     if not text or _RULE.fullmatch(text):
         return ()
@@ -279,10 +273,7 @@ def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
 
 
 def _begins(group: Sequence[NumberedLine], line: str, setting: _Style, below: str) -> bool:
-    """Return True if ``line`` begins a new block after ``group``, judged by the words alone.
-
-    ``below``: the next line.
-    """
+    """Return True if ``line`` begins a new block after ``group``, judged by the words alone."""
     first, above = group[0].text, group[-1].text
     full = len(above) >= setting.full and not counts_on(below, line) and below[:1] != line[:1]
     if begins_item(line, first, above, full=full or len(group) > 1):
@@ -330,10 +321,7 @@ def _is_title_above(line: str, below: str) -> bool:
 
 
 def _is_title_apart(text: str, setting: _Style) -> bool:
-    """Return True for a lettered title, a chapter's or section's title, or one in capitals.
-
-    It has blank lines around it.
-    """
+    """Return True for a lettered title, a chapter's, or one in capitals, between blank lines."""
     if len(text) > LONGEST_LETTERED_TITLE or is_verdict(text):
         return False
     high = is_in_capitals(text) and not _CODE.search(text)
@@ -368,10 +356,7 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
 
 
 def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
-    """Return True for a short line in capitals, or one with a number such as 2.1 before it.
-
-    In a text in capitals, it must have blank lines around it, and be shorter than a line of text.
-    """
+    """Return True for a short line in capitals, or one with a number such as 2.1 before it."""
     if len(line) > _LONGEST_HEADING or ENDS_SENTENCE.search(line):
         return False
     if SECTION_NUMBER.match(line):

@@ -163,10 +163,7 @@ def _captioned(paragraph: Paragraph) -> Paragraph:
 
 
 def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
-    """Return the beginning of a source, and the request for all of it.
-
-    A source that can be read only once (stdin, a pipe) is read completely here.
-    """
+    """Return the beginning of a source, and the request for it; stdin and pipes are read here."""
     path = None if source == STDIN else require_file(source)
     if path and path.is_file():
         head, data = read_bytes(path, _HEADER_WITHIN), b""

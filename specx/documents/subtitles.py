@@ -167,7 +167,9 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         below = lines[start + 1 : end] if form is not _FORMS[0] else ()
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
         line_end = "|" if groups.keys() & {"frame", "tenth"} else "\\N"
-        shown = [*(groups.get("said") or "").replace("\\h", " ").split(line_end), *below]
+        told = groups.get("said") or ""
+        told = told.replace("\\h", " ") if form is _FORMS[0] else told
+        shown = [*told.split(line_end), *below]
         said = _VOICE.split("\n".join(shown))  # what is said, with names between
         frame = groups.get("frame")
         seconds = int(int(frame) / rate) if frame and rate else _seconds(each)
@@ -242,4 +244,5 @@ def _paragraphs(turns: Sequence[tuple[str, str, str]], longest: int) -> Iterator
 
 
 def _paragraph(text: str, time: str, speaker: str) -> Paragraph:
-    return Paragraph(f"{speaker}: {text}" if speaker else text, None, label=time)
+    said = f"{speaker}: {text}" if speaker else text
+    return Paragraph(said, None, label=time, speaker=speaker)

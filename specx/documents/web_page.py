@@ -8,12 +8,13 @@ from specx.documents.child_worker import RefusedError
 from specx.documents.pandoc import FURNITURE
 
 _NOT_SHOWN = (
-    "script, style, noscript, template, iframe, object, audio, video, canvas, svg, button, select, "
+    "noscript, template, iframe, object, audio, video, canvas, svg, button, select, "
     "textarea, meter, progress, input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], "
     "[role='search']"
 )
 _HIDES = re.compile(
-    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden|(?:left|top)\s*:\s*-\d{4,}px)",
+    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden"
+    r"|(?:left|top)\s*:\s*-(?:[5-9]\d{3}|\d{5,})px)",
     re.IGNORECASE,
 )
 _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
@@ -44,7 +45,7 @@ _COMMENTS = re.compile(
 )
 _OF_COMMENTS = "[class*='comment'], [id*='comment'], form, [class*='disqus'], [id*='respond']"
 _FEWEST_LETTERS = 100  # of the text that is commented on
-_LONG_NOTICE = 150  # letters; a page that needs scripts says so in fewer
+_LONG_NOTICE = 200  # letters; a page that needs scripts says so in fewer
 _LARGE_FRAME = 0.25  # of a page's letters
 _NOTE = frozenset({"doc-footnote", "doc-endnote", "doc-endnotes", "note"})
 # pandoc reads nothing else of a page with <main>, and does not see the role of an <aside>.
@@ -65,6 +66,8 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
         what = f"is a frameset without text; name its pages instead: {files}"
         raise RefusedError("unreadable", reason=what)
     hidden = _hidden(page)
+    for node in page.css("script, style"):
+        node.decompose()
     _show_without_scripts(page)
     for node in page.css(_NOT_SHOWN):
         node.decompose()

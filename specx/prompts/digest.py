@@ -85,10 +85,7 @@ class Digest:
         return [self._prompt(units, room)]
 
     def reader(self, prompt: Prompt) -> DigestReader:
-        """Return a reader for the output that answers ``prompt``.
-
-        If the model copies text beyond the end of a sentence, the reader cuts that text off.
-        """
+        """Return a reader for the output, which cuts off text beyond the end of a sentence."""
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
         marked = [unit for unit in prompt.units if unit.marked]

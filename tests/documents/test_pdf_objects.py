@@ -106,6 +106,14 @@ def test_a_page_whose_text_stands_beside_it_is_told(save: SaveFile) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
+def test_much_text_beside_a_page_with_text_is_told(save: SaveFile) -> None:
+    beside = [shown("Nobody sees this sentence.", 72, -20 - 12 * n) for n in range(9)]
+    document = read_document(save("a.pdf", page(SEEN, *beside)))
+    assert document.warnings[0].startswith("207 invisible characters")
+    assert "Nobody" not in document.text
+
+
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("turn", [0, 90, 180, 270])
 def test_text_outside_of_the_crop_box_is_none(save: SaveFile, turn: int) -> None:
     left = [shown(f"Left {n} of the spread is read here.", 40, 700 - 12 * n) for n in range(3)]

@@ -1,5 +1,7 @@
 """Subtitles as their speech."""
 
+from dataclasses import replace
+
 import pytest
 
 from specx.documents.document import Document
@@ -271,3 +273,10 @@ def test_who_speaks_once_among_named_voices(save: SaveFile) -> None:
     assert [text for _, text in said(document)] == [
         "Ann: It fell. It was in 1911.", "Bob: Who paid?", "Ann: The town."
     ]  # fmt: skip
+
+
+def test_a_sentence_within_a_turn_has_its_speaker() -> None:
+    said = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ann>It turns. It fell.\n"
+    (place,) = document_from_subtitles(said, "a.vtt").places
+    first, second = (replace(place, start=start) for start in (0, place.text.index("It fell")))
+    assert (first.words, second.words) == ("0:00:01", "0:00:01, Ann")
