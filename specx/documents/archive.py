@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from specx.documents.child_worker import ENCRYPTED, RefusedError
 from specx.documents.office_xml import open_text, with_heads, word_part
 from specx.documents.text import READS, decode_markup
-from specx.documents.web_page import without_hidden
+from specx.documents.web_page import as_divisions, without_hidden
 from specx.errors import DocumentError
 
 _MEGABYTE = 1_000_000
@@ -237,8 +237,9 @@ _NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?
 _READINGS = re.compile(r"(?is)<(rt|rp)\b[^>]*>.*?</\1>")  # of Chinese signs, in small letters
 _DRAWN_TEXT = re.compile(r"(?i)(?<=</text>)(?=<)")  # whose lines only their places divide
 _DRAWING = re.compile(r"(?i)<(/?)svg\b[^<>]*>")
-_FRAME = re.compile(
-    r"(?is)<\?xml[^>]*\?>|<!doctype[^>]*>|<head\b.*?</head>|</?(?:html|body)\b[^>]*>"
+_FRAME = re.compile(  # of a page in a book
+    r"(?is)<\?xml[^>]*\?>|<!doctype[^>\[]*(?:\[[^\]]*\])?[^>]*>|<(head|nav)\b.*?</\1>"
+    r"|</?(?:html|body)\b[^>]*>"
 )
 
 
@@ -272,7 +273,7 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
         warnings.append(f"{missing} of its {count} chapters are missing or damaged.")
     texts = (html.unescape(_NO_TEXT.sub(" ", each)) for each in chapters)
     letters = sum(sum(map(str.isalnum, each)) for each in texts)
-    book = "".join(f"<div>{_FRAME.sub('', each)}</div>\n" for each in chapters)
+    book = "".join(f"<div>{as_divisions(_FRAME.sub('', each))}</div>\n" for each in chapters)
     return PandocInput("epub", book.encode("utf-8", "replace"), 0, tuple(warnings), letters)
 
 

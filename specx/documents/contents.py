@@ -54,9 +54,6 @@ def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
     """Group marked lines into entries, which end with a page number; leader dots are removed."""
     entry: list[Line] = []
     for line in lines:
-        if entry and entry[-1].size != line.size:
-            yield entry
-            entry = []
         ends = bool(_LEADERS.search(line.text)) or is_entry(line.text)
         entry.append(line._replace(text=DOT_LEADERS.sub(" ", line.text).strip()))
         if ends:

@@ -30,8 +30,7 @@ _MOST_CHARACTERS = 20_000_000
 _HEAD = 1000  # bytes of a page, in which it has a tag
 _DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
-# The contents of a DOCX are known by their styles.
-_READERS = {"docx": "docx+styles", "epub": "html+epub_html_exts"}
+_READERS = {"docx": "docx+styles", "epub": "html"}  # a DOCX's contents are known by their styles
 _XML = ("fb2", "docbook")  # which may declare an encoding
 _TITLED = ("docx", "rst", "asciidoc", "org", *_XML)  # their first heading may be in the metadata
 _NOT_READ = {

@@ -33,7 +33,6 @@ _LONGEST_WORD = 200  # characters looked at on each side
 _JOINTS = frozenset(("", SOFT_HYPHEN, *"¬=—–/-"))  # at the end of a line
 _LINE = "\n"
 _SELDOM = 0.02  # of all lines end with a hyphen where no program divides words
-_SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
 def counted_words(lines: Iterable[str]) -> Counter[str]:
@@ -123,8 +122,6 @@ def _keeps_hyphen(left: str, right: str, words: Counter[str]) -> bool:
         return True
     if words["-"] < _SELDOM * words[_LINE] and words[left.lower()] and words[right.lower()]:
         return True  # nothing divides words here, as in most letters and opinions
-    if len(right) < _SHORTEST_PIECE:
-        return False
     return left.lower() in _COMPOUND_LEFT or right in _COMPOUND_RIGHT
 
 

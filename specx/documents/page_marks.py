@@ -14,7 +14,6 @@ _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
 _TILES = 4  # of one watermark, at least
 _COUNTED = 5  # line numbers in a margin, at least
-_PAGEFUL = 15  # line numbers, at least, of which most may have no line
 _EACH_FIFTH = 3  # the same, of those that do not count by one
 _SMALLER = 0.9  # times the size of the letters beside it
 _MOST = 0.6  # of the rows of a page
@@ -122,8 +121,6 @@ def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
         or 2 * sum(map(is_worded, behind)) < len(behind)  # a table's
     ):
         return False
-    if len(down) >= _PAGEFUL and 2 * len(beside) < len(down):  # a page that is not full
-        return True
     rows = len({round(piece.base) for piece in pieces if piece not in down})
     small = down[0].size < _SMALLER * _usual_size(beside)
     return small or beside[0].runs[0][1].look.mono or len(beside) > _MOST * rows

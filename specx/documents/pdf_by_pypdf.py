@@ -113,7 +113,7 @@ def _beside_label(typed: list[TextRun], runs: list[TextRun]) -> tuple[int, list[
 
 
 def _joined(run: TextRun, runs: list[TextRun]) -> bool:
-    """Put a value after its label in the same line, or a check box's sign before its label."""
+    """Put a value after its label in the same line."""
     level = [
         n
         for n, each in enumerate(runs)
@@ -122,44 +122,28 @@ def _joined(run: TextRun, runs: list[TextRun]) -> bool:
         and any(each.characters)  # not typed itself
     ]
     left = [n for n in level if runs[n].end <= run.start + 1]
-    right = [n for n in level if runs[n].start >= run.start]
-    width = run.end - run.start
-    if right and run.text.startswith(_CHECKED):
-        at = min(right, key=lambda n: runs[n].start)
-        end = runs[at].start - _SPACE * runs[at].look.size
-        run = run._replace(before=runs[at].before, start=end - width, end=end)
-        runs[at] = runs[at]._replace(before=" ")
-        place = at
-    elif left:
-        at = max(left, key=lambda n: runs[n].end)
-        start = runs[at].end + _SPACE * runs[at].look.size
-        run = run._replace(before=" ", start=start, end=start + width)
-        place = at + 1
-    else:
+    if not left:
         return False
-    runs.insert(place, run._replace(base=runs[at].base, look=runs[at].look))
+    at = max(left, key=lambda n: runs[n].end)
+    start = runs[at].end + _SPACE * runs[at].look.size
+    end = start + run.end - run.start
+    run = run._replace(before=" ", start=start, end=end, base=runs[at].base, look=runs[at].look)
+    runs.insert(at + 1, run)
     return True
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
-    """Yield the lines of an annotation's text, wrapped to its box."""
+    """Yield the lines of an annotation's text, in its box."""
     x0, y0, x1, y1 = map(float, annotation["/Rect"])
     x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
     turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4
-    start, low, end, top = (
-        (x0, y0, x1, y1), (y0, -x1, y1, -x0), (-x1, -y1, -x0, -y0), (-y1, x0, -y0, x1)
-    )[turn]  # fmt: skip
+    corners = (x0, y0, y1), (y0, -x1, -x0), (-x1, -y1, -y0), (-y1, x0, x1)
+    start, low, top = corners[turn]
     given = _SIZE.search(_plain(_inherited(annotation, "/DA")))
     size = float(given[1]) if given else 0.0
     look = Look(turn, size or _USUAL_SIZE, bold=False, mono=False)
     letter = _LETTER * look.size
     parts = text.splitlines()
-    if top - low >= 2 * _LEADING * look.size:
-        fit = max(1, int((end - start) / letter))
-        import textwrap
-
-        wrapped = [textwrap.wrap(part, fit, break_long_words=False) for part in parts]
-        parts = [line for lines in wrapped for line in lines]
     first = top - look.size
     if len(parts) == 1:  # fields of one line have it in their middle
         first = min(first, (top + low - letter) / 2)

@@ -80,9 +80,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     yield {"end": True}
 
 
-def open_pdf(
-    request: Mapping[str, Any],
-) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
+def open_pdf(request: Mapping[str, Any]) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
     """Open a file; return its number of pages, its attached names, and a function to read a page.
 
     That function takes a page number from 1, and raises an Exception with a short reason if the

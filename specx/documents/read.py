@@ -25,12 +25,7 @@ from specx.documents.formats import (
     wrongly_named,
 )
 from specx.documents.headings import is_caption
-from specx.documents.jsonl import (
-    LineError,
-    looks_like_json,
-    parse_json,
-    parse_jsonl,
-)
+from specx.documents.jsonl import LineError, looks_like_json, parse_json, parse_jsonl
 from specx.documents.paragraphs import grouped
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages

@@ -85,7 +85,12 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     taken = [f'<div class="{FURNITURE}">{node.inner_html}</div>' for node in outer]
     for node in outer:
         node.remove()
-    return "\n".join([_UNKNOWN.sub(r"<\1div", page.html or ""), *taken]), images, hidden
+    return "\n".join([as_divisions(page.html or ""), *taken]), images, hidden
+
+
+def as_divisions(html: str) -> str:
+    """Return HTML in which elements that pandoc does not know are divisions."""
+    return _UNKNOWN.sub(r"<\1div", html)
 
 
 def _parsed(text: str) -> Any:

@@ -17,13 +17,7 @@ from specx.documents.text import stripped
 from specx.errors import ModelError
 from specx.prompts.choice import choose
 from specx.prompts.context import Candidate
-from specx.prompts.prompt import (
-    Piece,
-    Prompt,
-    Unit,
-    make_units,
-    too_little_room,
-)
+from specx.prompts.prompt import Piece, Prompt, Unit, make_units, too_little_room
 from specx.prompts.quotable import quotable
 from specx.prompts.quotation import LONGEST, DigestReader
 from specx.prompts.tokens import encode_text, token_counter
