@@ -29,7 +29,10 @@ _LARGE = 1.15  # letters this many times larger than the body's are a heading
 _NUMBER = re.compile(  # also stamped ones: SMITH000123, DOJ-0000042
     r"(?:(?<![\w.])(?:\d{1,9}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})|(?<=[A-Z_])\d{4,9})(?![\w]|\.\d)"
 )
-_COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")
+_COUNTED_PAGE = re.compile(  # the last two are what browsers print above and below a page
+    r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}, \d{1,2}:\d\d(?:\s[AP]M)?\s.{1,120}|https?://\S+\s+\d{1,4}/\d{1,4}"
+)
 _HEADING_WORD = re.compile(
     r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"
 )

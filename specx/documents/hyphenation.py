@@ -72,7 +72,9 @@ def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
         and not ("@" in head or "://" in head or "www." in head)
     ):
         return 0, " "  # as most lines end
-    if head.endswith(SOFT_HYPHEN) or (_BROKEN.search(head) and right[0].islower()):
+    if head.endswith(SOFT_HYPHEN) or (
+        _BROKEN.search(head) and right[0].isupper() == head[-2].isupper()
+    ):
         return 1, ""
     if head.endswith(("\u2014", "\u2013")) and head[-2:-1].isalnum() and right[0].isalnum():
         return 0, ""

@@ -145,7 +145,8 @@ def _captions(values: list[Any], field: str) -> str:
     for each, start in zip(segments, starts, strict=True):
         time = f"{start // 3600}:{start // 60 % 60:02}:{start % 60:02}.0"
         voice = f"<v {each['speaker']}>" if each.get("speaker") else ""
-        text = html.escape(" ".join(each[key].split()), quote=False)  # has no tags
+        said = " ".join((_text_of(each, key) or "").split())
+        text = html.escape(said, quote=False)  # has no tags
         lines += ["", f"{time} --> {time}", f"{voice}{text}"]
     return "\n".join(lines)
 
@@ -159,7 +160,16 @@ def _is_timed(value: Any) -> bool:
 
 
 def _has_text(value: Any, field: str) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(field), str)
+    return _text_of(value, field) is not None
+
+
+def _text_of(value: Any, field: str) -> str | None:
+    """Return the text of a record, which messengers write in parts; None without one."""
+    text = value.get(field) if isinstance(value, dict) else None
+    if isinstance(text, list) and any(isinstance(each, dict) for each in text):
+        parts = [each.get("text") if isinstance(each, dict) else each for each in text]
+        text = "".join(part for part in parts if isinstance(part, str))
+    return text if isinstance(text, str) else None
 
 
 def _described(values: list[Any]) -> str:
@@ -195,14 +205,15 @@ def _document_or_error(
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         return problem(f"is not valid JSON ({_reason(error)})")
-    if not _has_text(record, field):
+    told = _text_of(record, field)
+    if told is None:
         return problem(f"has no text; each line must be an object such as {_example(field)}")
-    if not record[field].strip():
+    if not told.strip():
         return problem("has an empty text")
     label = record.get("id")
     if isinstance(label, str | int) and label != "":
         called = f"{name}#{label}"
-    text = LINE_END.sub("\n", record[field])
+    text = LINE_END.sub("\n", told)
     try:
         return document_from_text(_without_tags(text), called, "jsonl", warnings)
     except DocumentError as error:

@@ -252,12 +252,13 @@ class PageText:
         handle = argument(which)
         shown_on = self._objects.shown_on(handle)
         if shown_on is not None and self._is_on(shown_on, start):
-            self.has_layer = True
+            self.has_layer |= not self._is_on(self._objects.dark_areas, start)
         elif shown_on is not None:
             self._pass(start, end)
             return []
         look, base = self._placed(handle, start)
         hidden = [] if self.has_layer else self._objects.hidden(which, handle)
+        hidden = [*hidden, *self._objects.crossed_out]
         parts = [*self._bare(hidden, start, end)] if hidden else [(start, end)]
         found = []
         start_x, end_x, lowest, highest = self._shown[look.turn]

@@ -49,6 +49,7 @@ def handle_of(pointer: Any) -> Any:
     return argument(ctypes.cast(pointer, _Handle).value)
 
 
+_annotation = pdfium_function("FPDFPage_GetAnnot", _Handle)
 _page_object = pdfium_function("FPDFPage_GetObject", _Handle)
 _form_object = pdfium_function("FPDFFormObj_GetObject", _Handle)
 _form_count = pdfium_function("FPDFFormObj_CountObjects", _Int)
@@ -100,6 +101,21 @@ class PageObjects:
         crop, sheet = _own_box(self._page, "CropBox"), _own_box(self._page, "MediaBox")
         return crop is not None and crop != sheet
 
+    @cached_property
+    def crossed_out(self) -> list[Box]:
+        """Return the boxes of annotations that strike text out."""
+        found, quad = list[Box](), pdfium.FS_QUADPOINTSF()
+        page = handle_of(self._page)
+        for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(self._page))):
+            note = ctypes.cast(_annotation(page, n), pdfium.FPDF_ANNOTATION)
+            if pdfium.FPDFAnnot_GetSubtype(note) == pdfium.FPDF_ANNOT_STRIKEOUT:
+                for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(note)):
+                    pdfium.FPDFAnnot_GetAttachmentPoints(note, part, ctypes.byref(quad))
+                    xs, ys = ([getattr(quad, f"{axis}{k}") for k in range(1, 5)] for axis in "xy")
+                    found.append((min(xs), min(ys), max(xs), max(ys)))
+            pdfium.FPDFPage_CloseAnnot(note)
+        return found
+
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)
 
@@ -128,14 +144,14 @@ class PageObjects:
         return list(self.boxes(IMAGE))
 
     @cached_property
-    def _dark(self) -> list[Box]:
-        """Return the areas that are dark enough for white letters to be visible on them."""
+    def dark_areas(self) -> list[Box]:
+        """Return the drawn areas that are dark enough for white letters to be visible on them."""
         areas = (
             _bounds(handle, matrix)
             for handle, kind, matrix in self._all
             if kind == PATH and self._is_filled(handle) and not self._is_white(argument(handle))
         )
-        return [*self.pictures, *self.boxes(_SHADING), *areas]
+        return [*self.boxes(_SHADING), *areas]
 
     @cached_property
     def _covers(self) -> dict[int, list[tuple[int, Box]]]:
@@ -212,7 +228,8 @@ class PageObjects:
         """Return the only boxes on which a text is visible; None if it is visible everywhere."""
         if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
-        return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None
+        white = self._is_white(text) and mode not in _STROKED_MODES
+        return [*self.pictures, *self.dark_areas] if white else None
 
     def _is_white(self, handle: Any) -> bool:
         colour = self._colour

@@ -68,15 +68,20 @@ def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
         last = bisect_left(rules, (run.base + _STRUCK[1] * size,))
         for rule in rules[first:last]:
             inside = rule[1] < (run.start + run.end) / 2 < rule[2]
-            if inside and run.look.turn == 0 and _WORD_OR_NUMBER.search(run.text):
+            if inside and run.look.turn == 0:
                 through[rule].append(run)
-    return [
-        run
-        for (_, left, right), its in through.items()
-        if abs(min(each.start for each in its) - left) < _LONGEST * its[0].look.size / 2
-        and abs(max(each.end for each in its) - right) < _LONGEST * its[0].look.size / 2
-        for run in its
-    ]
+    found = {
+        rule: its
+        for rule, its in through.items()
+        if abs(min(each.start for each in its) - rule[1]) < _LONGEST * its[0].look.size / 2
+        and abs(max(each.end for each in its) - rule[2]) < _LONGEST * its[0].look.size / 2
+    }
+    worded = {
+        round(rule[0])
+        for rule, its in found.items()
+        if any(_WORD_OR_NUMBER.search(run.text) for run in its)
+    }
+    return [run for rule, its in found.items() if round(rule[0]) in worded for run in its]
 
 
 def _pieces(

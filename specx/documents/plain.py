@@ -27,6 +27,7 @@ from specx.documents.shapes import (
     is_lettered_title,
     is_verdict,
 )
+from specx.documents.text import clean_line
 from specx.documents.text_blocks import (
     NumberedLine,
     TextBlock,
@@ -68,7 +69,8 @@ _BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of it
 _DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
 _NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
 _BETWEEN_VALUES = "\t,;|"
-_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"\n]|"")*"(?=[\t,;|]|$)')
+_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"]|""){0,5000}"(?=[\t,;|]|$)')
+_QUOTED_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^\n])+')  # whose values may go on in the next line
 _FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
@@ -91,7 +93,7 @@ def document_from_text(
         raise DocumentError(f"{name} holds no printable character")
     setting = _setting(lines)
     if marked is None and _is_table(text):
-        marked = [TextBlock((line,), "table") for line in lines if line.text]
+        marked = [TextBlock((line,), "table") for line in _table_rows(text) if line.text]
     blocks = (
         _with_numbered_titles(_blocks(lines, setting)) if marked is None else _with_prose(marked)
     )
@@ -190,6 +192,14 @@ def _is_table(text: str) -> bool:
         if count and rows_with >= 0.9 * len(rows) and 2 * spaced < sum(r.count(sign) for r in rows):
             return True
     return False
+
+
+def _table_rows(text: str) -> Iterator[NumberedLine]:
+    number, end = 1, 0
+    for row in _QUOTED_ROW.finditer(text):
+        number += text.count("\n", end, row.start())
+        end = row.start()
+        yield NumberedLine(number, clean_line(" ".join(row[0].split())))
 
 
 def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
@@ -346,7 +356,8 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
         listed = n > 0 and made[n - 1].kind == "item" and made[n - 1].part == "body"
         item = block.kind == "item" and not listed
         inner = below.kind == "heading" and below.lines[0].text.startswith(f"{own}.")
-        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(text)
+        said = text.rstrip(".") if is_in_capitals(text) else text  # HARWICK FOUNDRY LTD.
+        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(said)
         text_below = below.kind == "text" or below.lines[0].text.startswith("(")
         if short and (item or (bare and block.kind == "text")) and (inner or text_below):
             made[n] = replace(block, kind="heading")

@@ -58,8 +58,9 @@ _TAG = re.compile(
 _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
 # What is heard and not said, and who made the captions.
 _UNSAID = re.compile(
-    r"\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*|\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*"
-    r"|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
+    r"(?:image|video|audio|sticker|gif|document|<media) omitted>?|messages and calls are end-to.*"
+    r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*|\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1"
+    r"|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")

@@ -95,9 +95,11 @@ _LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(
 def garbled(pages: Sequence[PageLines]) -> list[int]:
     """Return the numbers of the pages whose text differs from the printed letters."""
     judged = {page.number: _is_garbled(page) for page in pages}
-    if True in judged.values() and False not in judged.values():
+    texts = {page.number: " ".join(line.text for line in page.lines) for page in pages}
+    exchanged = any(judged[n] and not is_undecoded(text) for n, text in texts.items())
+    if exchanged and False not in judged.values():
         # A page of few letters in a document in which no page can be believed.
-        judged = {page.number: any(line.text for line in page.lines) for page in pages}
+        judged = {number: bool(text) for number, text in texts.items()}
     return [number for number, wrong in judged.items() if wrong]
 
 

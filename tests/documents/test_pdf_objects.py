@@ -46,6 +46,27 @@ def test_what_nobody_sees_is_left_out_and_counted(
 
 
 @pytest.mark.usefixtures("in_process")
+def test_words_under_bars_are_left_out_beside_white_letters_on_a_dark_band(save: SaveFile) -> None:
+    band = b"0 0 0.5 rg 60 590 500 30 re f 1 g " + shown("The office of mills", y=600) + b"0 g "
+    bar = b"60 495 500 15 re f "
+    document = read_document(save("a.pdf", page(band, SEEN, shown("Ann said so.", y=500), bar)))
+    assert "office" in document.text
+    assert "Ann" not in document.text
+    assert document.warnings == (WARNING.replace("31", "10"),)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_words_that_an_annotation_strikes_out_are_left_out(save: SaveFile) -> None:
+    note = (
+        b"/Annots [<< /Type /Annot /Subtype /StrikeOut /Rect [72 598 600 612] "
+        b"/QuadPoints [72 612 600 612 72 598 600 598] >>]"
+    )
+    document = read_document(save("a.pdf", page(SEEN, shown("It is sold.", y=600), extra=note)))
+    assert document.text == "The bridge was closed on Monday, and nobody was told why."
+    assert document.warnings == (WARNING.replace("31", "9"),)
+
+
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     "before",
     [

@@ -280,3 +280,12 @@ def test_a_sentence_within_a_turn_has_its_speaker() -> None:
     (place,) = document_from_subtitles(said, "a.vtt").places
     first, second = (replace(place, start=start) for start in (0, place.text.index("It fell")))
     assert (first.words, second.words) == ("0:00:01", "0:00:01, Ann")
+
+
+def test_what_a_chat_leaves_out_is_not_said() -> None:
+    text = "".join(
+        f"[03.05.21, 10:0{n}:10] Ann: \u200e{said}\n"
+        for n, said in enumerate(["image omitted", "It fell.", "<Media omitted>", "It stands."])
+    )
+    said = document_from_subtitles(text, "a.txt").paragraphs
+    assert [(p.label, p.text) for p in said] == [("03.05.21, 10:01:10", "Ann: It fell. It stands.")]
