@@ -36,7 +36,8 @@ class PageLines(NamedTuple):
     ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
     the share of the page under pictures without a text layer. ``box``: its left, bottom, right and
     top, in points. ``unmapped``: the share of characters that their font does not identify.
-    ``unseen``: the number of invisible characters left out.
+    ``unseen``: the number of invisible characters left out. ``attached``: the names of the files
+    that hang on it.
     """
 
     number: int
@@ -46,6 +47,7 @@ class PageLines(NamedTuple):
     box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     unmapped: float = 0.0
     unseen: int = 0
+    attached: tuple[str, ...] = ()
 
 
 # Powers, which are no digits of a number.

@@ -84,11 +84,31 @@ def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
         columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
         for piece in numbers:
             columns[round(edge(piece))].append(piece)
-        counting = [each for each in columns.values() if _step(each)]
+        runs = [run for column in columns.values() for run in _runs(column)]
+        counting = [each for each in runs if _step(each)]
         for column in counting:
-            others = {id(piece) for each in counting if each is not column for piece in each}
-            if _count_lines(column, [piece for piece in pieces if id(piece) not in others]):
+            others = [piece for each in counting if each is not column for piece in each]
+            known = set(map(id, others))
+            text = [p for p in pieces if id(p) not in known]
+            left, right = min(p.start for p in column), max(p.end for p in column)
+            if others and (end := min((p.start for p in others if p.start > right), default=0.0)):
+                text = [p for p in text if p.start < end]  # each column of text has its numbers
+            elif others and any(p.start > right for p in text):
+                text = [p for p in text if p.start >= left]
+            if _count_lines(column, text):
                 yield from column
+
+
+def _runs(column: list[TextPiece]) -> list[list[TextPiece]]:
+    """Divide numbers below each other where they begin anew, as on a sheet of several pages."""
+    runs: list[list[TextPiece]] = []
+    for piece in sorted(column, key=lambda p: -p.base):
+        above = runs[-1][-1].runs[0][1].text if runs else ""
+        text = piece.runs[0][1].text
+        if not above or (text.isdecimal() and above.isdecimal() and int(text) <= int(above)):
+            runs.append([])
+        runs[-1].append(piece)
+    return runs
 
 
 def _step(column: list[TextPiece]) -> int:

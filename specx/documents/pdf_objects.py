@@ -73,6 +73,8 @@ IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
 _THICK = 3.0  # points
 _ENDS = 2  # of a line
+_LONGEST_NAME = 200  # characters of a file's name
+_WIDE = ctypes.POINTER(ctypes.c_ushort)
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
 _SIDES_AT = tuple(argument(ctypes.addressof(_SIDES) + 4 * n) for n in range(4))
 
@@ -102,9 +104,8 @@ class PageObjects:
         return crop is not None and crop != sheet
 
     @cached_property
-    def crossed_out(self) -> list[Box]:
-        """Return the boxes of annotations that strike text out."""
-        found, quad = list[Box](), pdfium.FS_QUADPOINTSF()
+    def _annotated(self) -> tuple[list[Box], list[str]]:
+        found, names, quad = list[Box](), list[str](), pdfium.FS_QUADPOINTSF()
         page = handle_of(self._page)
         for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(self._page))):
             note = ctypes.cast(_annotation(page, n), pdfium.FPDF_ANNOTATION)
@@ -113,8 +114,23 @@ class PageObjects:
                     pdfium.FPDFAnnot_GetAttachmentPoints(note, part, ctypes.byref(quad))
                     xs, ys = ([getattr(quad, f"{axis}{k}") for k in range(1, 5)] for axis in "xy")
                     found.append((min(xs), min(ys), max(xs), max(ys)))
+            elif file := pdfium.FPDFAnnot_GetFileAttachment(note):
+                name = ctypes.create_string_buffer(2 * _LONGEST_NAME)
+                size = pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), len(name))
+                said = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace").strip("\0")
+                names.append(said or "a file without a name")
             pdfium.FPDFPage_CloseAnnot(note)
-        return found
+        return found, names
+
+    @property
+    def crossed_out(self) -> list[Box]:
+        """Return the boxes of annotations that strike text out."""
+        return self._annotated[0]
+
+    @property
+    def attached(self) -> list[str]:
+        """Return the names of the files that hang on the page."""
+        return self._annotated[1]
 
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)

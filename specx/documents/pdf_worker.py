@@ -215,6 +215,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         unseen=letters.unseen
         + sum(len(run.text.replace(" ", "")) for run in deleted)
         + (letters.outside if not lines or letters.outside >= _TEXT_OUTSIDE else 0),
+        attached=tuple(objects.attached),
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 
 

@@ -56,6 +56,16 @@ def test_words_under_bars_are_left_out_beside_white_letters_on_a_dark_band(save:
 
 
 @pytest.mark.usefixtures("in_process")
+def test_a_file_that_hangs_on_a_page_is_named(save: SaveFile) -> None:
+    note = (
+        b"/Annots [<< /Type /Annot /Subtype /FileAttachment /Rect [9 9 20 20] "
+        b"/FS << /Type /Filespec /F (offer.txt) /UF (offer.txt) >> >>]"
+    )
+    document = read_document(save("a.pdf", page(SEEN, extra=note)))
+    assert document.warnings == ("1 attachment was not read: offer.txt.",)
+
+
+@pytest.mark.usefixtures("in_process")
 def test_words_that_an_annotation_strikes_out_are_left_out(save: SaveFile) -> None:
     note = (
         b"/Annots [<< /Type /Annot /Subtype /StrikeOut /Rect [72 598 600 612] "
