@@ -40,7 +40,7 @@ LATE_IMPORTS = {
     "documents/markdown_blocks.py": {"markdown_it"},
     "documents/ocr.py": {"pypdfium2", "tesserocr"},
     "documents/pdf_amended.py": {"pypdf", "pypdf.generic"},
-    "documents/pdf_by_pypdf.py": {"html", "pypdf"},
+    "documents/pdf_by_pypdf.py": {"html", "pypdf", "textwrap"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},
     "runs/ray_workers.py": {"specx.runs.worker"},
@@ -76,6 +76,7 @@ OPTIONAL_OR_SLOW = {
     "pypdfium2",
     "selectolax",
     "tesserocr",
+    "textwrap",
     "transformers",
 }
 OWN = {

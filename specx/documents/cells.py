@@ -15,6 +15,7 @@ _WORD = 1.2  # between the words of a line
 
 SMALL = 0.86  # times the size of the letters beside it: a sign
 _FEWEST = 4  # letters of a label, or of a note in the margin
+_SHORTEST = 3  # letters of a label that is a word with a capital
 _CELL_LINE = 8  # characters; a line of prose in a cell is longer
 _COLUMNS = 2  # a table without rules has more
 _TALLEST = 8  # strips between columns of such a table
@@ -56,6 +57,8 @@ def wrapped_cells(strips: Iterable[Strip], rows: Sequence[Row]) -> list[list[Tex
     lines of its cells. Return the pieces above, then those of each cell, then the pieces below;
     nothing without such a table.
     """
+    if len(rows) <= LINES or max(map(len, rows)) <= _COLUMNS:
+        return []
     by_height = sorted(strips, key=attrgetter("height"), reverse=True)[:_TALLEST]
     for strip in by_height:
         table = [row for row in rows if strip.bottom <= row[0].base <= strip.top]
@@ -76,6 +79,7 @@ def wrapped_cells(strips: Iterable[Strip], rows: Sequence[Row]) -> list[list[Tex
         if (
             len(columns) > _COLUMNS
             and labels == columns[0] >= LINES
+            and min(columns.values()) > labels / 2
             and all(_is_label(cells[row, 0][0]) for row, column in cells if column == 0)
             and all(
                 row and _are_level(cells[row, 0][0], cell[0]) for (row, _), cell in cells.items()
@@ -175,7 +179,8 @@ def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
 
 
 def _is_label(piece: TextPiece) -> bool:
-    return piece.text[:1] not in "[("  # as references have
+    word = piece.text.istitle() and len(piece.text) >= _SHORTEST
+    return (word or is_worded(piece)) and piece.text[:1] not in "[("  # as references have
 
 
 def is_worded(piece: TextPiece) -> bool:

@@ -37,6 +37,7 @@ _HEADING_WORD = re.compile(
     r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"
 )
 _BARE_HEADING = re.compile(r"(?i)(chapter|section|part|appendix|annex)")
+_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
 _ROMAN_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 
 # A numbered line with "#" in place of the number, and the number minus the page number. An empty
@@ -157,10 +158,13 @@ class _Edges:
         return signs
 
     def _edge_lines(self, page: PageLines) -> Iterator[tuple[int, Line]]:
+        seen: set[int] = set()
         for depth in range(_EDGE + 1):
             for index in (depth, len(page.lines) - 1 - depth):
-                if 0 <= index < len(page.lines) and self._may_be(page.lines[index]):
-                    yield depth, page.lines[index]
+                if 0 <= index < len(page.lines) and index not in seen:
+                    seen.add(index)
+                    if self._may_be(page.lines[index]):
+                        yield depth, page.lines[index]
 
     def _may_be(self, line: Line) -> bool:
         bare = _BARE_HEADING.fullmatch(line.text)  # its number stands on a line of its own
@@ -222,6 +226,9 @@ def _counters(text: str, page: int) -> Iterator[_Counter]:
             yield _key(text[: match.start()] + kind + text[match.end() :]), value - page
 
 
-def _roman(text: str) -> int:
-    values = [_ROMAN_VALUES[char] for char in text.lower()] + [0]
+def _roman(text: str) -> int | None:
+    lower = text.lower()
+    if not _ROMAN.fullmatch(lower):
+        return None
+    values = [_ROMAN_VALUES[char] for char in lower] + [0]
     return sum(a if a >= b else -a for a, b in pairwise(values))

@@ -81,7 +81,7 @@ _FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖
 _LONGEST_TITLE = 800  # characters in front of a document's text
 _MOST_IN_TITLE = 15  # paragraphs
 _LONGEST_HEADING = 160  # characters of a sentence that heads something
-_MOST_SPACES = 12  # of a heading that ends in a colon
+_FEWEST_SPACES, _MOST_SPACES = 5, 12  # of a sentence; of a heading that ends in a colon
 _LABEL = 80  # characters of a label in a drawing, at most
 _MOST_LABELS = 60  # paragraphs of one drawing
 
@@ -133,11 +133,14 @@ def _is_false_heading(heading: Paragraph) -> bool:
 def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
     """Return True for a sentence in the form of a heading, if it is long or has no text below.
 
-    Memoranda and contracts number their paragraphs in this way.
+    Memoranda and contracts number their paragraphs in this way. In printed documents, the lines
+    below show whether a line is a heading, unless it is a long one that ends in a colon.
     """
     text, below = paragraphs[index].text, paragraphs[index + 1 : index + 2]
     if text.endswith(":"):
         return text.count(" ") > _MOST_SPACES
+    if paragraphs[index].page is not None or text.count(" ") < _FEWEST_SPACES:
+        return False
     if not text.rstrip('"”’)').endswith((".", ":")):  # a question heads its answer
         return False
     return len(text) > _LONGEST_HEADING or not below or below[0].kind == "heading"

@@ -292,6 +292,8 @@ def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
 
 
 def _is_item(text: str, group: list[Line]) -> bool:
+    if len(text) == 1 and BARE_BULLET.match(text):
+        return True
     if text.startswith("— "):
         return len(group) < 2 or ENDS_SENTENCE.search(group[-1].text) is not None
     first, above = (group[0].text, group[-1].text) if group else ("", "")

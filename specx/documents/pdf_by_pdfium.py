@@ -27,11 +27,13 @@ from specx.documents.pdf_rows import HYPHEN, word_ends
 from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
+_SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LEAST = 1.0  # points; smaller letters are for machines, unless they are wider
 _ROWS = 4  # that begin a column at the same place, at least
 _WIDE = 20.0  # letter sizes of texts that may go over several columns
 _GUTTER = 0.5  # letter sizes between columns, at least
+_LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
 _ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
 _UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack along an axis
 
@@ -248,7 +250,7 @@ class PageText:
         return found
 
     def _parts(self, which: int | None, start: int, end: int, before: str) -> list[TextRun]:
-        """Return the visible text of a run."""
+        """Return the visible text of a run; a short run is divided into words at its spaces."""
         handle = argument(which)
         shown_on = self._objects.shown_on(handle)
         if shown_on is not None and self._is_on(shown_on, start):
@@ -259,7 +261,9 @@ class PageText:
         look, base = self._placed(handle, start)
         hidden = [] if self.has_layer else self._objects.hidden(which, handle)
         hidden = [*hidden, *self._objects.crossed_out]
-        parts = [*self._bare(hidden, start, end)] if hidden else [(start, end)]
+        parts = [(start, end)] if end > start + _SHORT else self._cut(look, start, end)
+        if hidden:
+            parts = [word for part in parts for word in self._bare(hidden, *part)]
         found = []
         start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in parts:
@@ -282,6 +286,21 @@ class PageText:
             found.append(TextRun(text, before, left, right, base, look, (first, last)))
             before = " " if self._characters[last : last + 1] == " " else ""
         return found
+
+    def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the character ranges of the words in a piece of text.
+
+        PDFium takes equal gaps inside an object for letterspacing, but in an object of two or three
+        letters they may be the spaces between words. And groff writes spaces in the middle of words
+        and moves back over them.
+        """
+        if start + 1 < end:
+            text = self._characters[start:end]
+            if " " in text:
+                return [(start + m.start(), start + m.end()) for m in _WORD.finditer(text)]
+            if self.extent(look, start + 1)[0] - self.extent(look, start)[1] > _LOOSE * look.size:
+                return [(n, n + 1) for n in range(start, end)]
+        return [(start, end)]
 
     def _in_words(self, look: Look, first: int, text: str) -> str:
         """Return letterspaced text with one space between letters and two between words."""

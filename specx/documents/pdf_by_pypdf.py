@@ -141,17 +141,24 @@ def _joined(run: TextRun, runs: list[TextRun]) -> bool:
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
-    """Yield the lines of an annotation's text, in its box."""
+    """Yield the lines of an annotation's text, wrapped to its box."""
     x0, y0, x1, y1 = map(float, annotation["/Rect"])
     x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
     turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4
-    corners = (x0, y0, y1), (y0, -x1, -x0), (-x1, -y1, -y0), (-y1, x0, x1)
-    start, low, top = corners[turn]
+    start, low, end, top = (
+        (x0, y0, x1, y1), (y0, -x1, y1, -x0), (-x1, -y1, -x0, -y0), (-y1, x0, -y0, x1)
+    )[turn]  # fmt: skip
     given = _SIZE.search(_plain(_inherited(annotation, "/DA")))
     size = float(given[1]) if given else 0.0
     look = Look(turn, size or _USUAL_SIZE, bold=False, mono=False)
     letter = _LETTER * look.size
     parts = text.splitlines()
+    if top - low >= 2 * _LEADING * look.size:
+        fit = max(1, int((end - start) / letter))
+        import textwrap
+
+        wrapped = [textwrap.wrap(part, fit, break_long_words=False) for part in parts]
+        parts = [line for lines in wrapped for line in lines]
     first = top - look.size
     if len(parts) == 1:  # fields of one line have it in their middle
         first = min(first, (top + low - letter) / 2)

@@ -205,6 +205,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
     lines = tuple(lines_of(rows_of(kept, boxes)))
     if objects.kinds[TEXT] > 2 * letters.count and not letters.unseen:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or lines
+    much_outside = letters.outside >= _TEXT_OUTSIDE
     return PageLines(
         number,
         lines,
@@ -214,7 +215,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         unmapped=unmapped,
         unseen=letters.unseen
         + sum(len(run.text.replace(" ", "")) for run in deleted)
-        + (letters.outside if not lines or letters.outside >= _TEXT_OUTSIDE else 0),
+        + letters.outside * (not lines or (much_outside and not objects.is_cropped)),
         attached=tuple(objects.attached),
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 

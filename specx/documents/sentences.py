@@ -132,6 +132,8 @@ def ends_paragraph(above: str, line: str) -> bool:
         return False
     if len(above) >= 0.6 * max(len(line), 60):
         return False
+    if above[-1] in ":;" or " " not in above:  # also a section's letter
+        return True
     return any(end == len(above) for _, end in sentence_spans(f"{above} {line}"))
 
 

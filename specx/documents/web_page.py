@@ -45,7 +45,7 @@ _COMMENTS = re.compile(
 )
 _OF_COMMENTS = "[class*='comment'], [id*='comment'], form, [class*='disqus'], [id*='respond']"
 _FEWEST_LETTERS = 100  # of the text that is commented on
-_LONG_NOTICE = 200  # letters; a page that needs scripts says so in fewer
+_LONG_NOTICE = 150  # letters; a page that needs scripts says so in fewer
 _LARGE_FRAME = 0.25  # of a page's letters
 _NOTE = frozenset({"doc-footnote", "doc-endnote", "doc-endnotes", "note"})
 # pandoc reads nothing else of a page with <main>, and does not see the role of an <aside>.
