@@ -31,7 +31,7 @@ _NUMBER = re.compile(  # also stamped ones: SMITH000123, DOJ-0000042
 )
 _COUNTED_PAGE = re.compile(  # the last two are what browsers print above and below a page
     r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*"
-    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}, \d{1,2}:\d\d(?:\s[AP]M)?\s.{1,120}|https?://\S+\s+\d{1,4}/\d{1,4}"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}, \d{1,2}:\d\d(?:\s[AP]M)?\s(?![–-]\s).{1,99}|https?://\S+\s+\d{1,4}/\d{1,4}"
 )
 _HEADING_WORD = re.compile(
     r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"
