@@ -9,7 +9,7 @@ import ctypes
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import pypdfium2_raw.bindings as pdfium
 
@@ -50,6 +50,8 @@ def handle_of(pointer: Any) -> Any:
 
 
 _annotation = pdfium_function("FPDFPage_GetAnnot", _Handle)
+_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", _Int)
+_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _page_object = pdfium_function("FPDFPage_GetObject", _Handle)
 _form_object = pdfium_function("FPDFFormObj_GetObject", _Handle)
 _form_count = pdfium_function("FPDFFormObj_CountObjects", _Int)
@@ -84,9 +86,13 @@ _Object = tuple[int, int, _Matrix]
 
 
 class PageObjects:
-    """The objects of a page, including forms, and its visible box."""
+    """The objects of a page, including forms, and its visible box.
 
-    def __init__(self, page: Any) -> None:
+    ``crossed_out``: the boxes of annotations that strike text out.
+    """
+
+    def __init__(self, page: Any, crossed_out: Sequence[Box] = ()) -> None:
+        self.crossed_out = crossed_out
         count = max(0, pdfium.FPDFPage_CountObjects(page))
         self._all = list(_objects(_page_object, handle_of(page), count, _UNCHANGED))
         self.kinds = Counter(kind for _, kind, _ in self._all)
@@ -102,35 +108,6 @@ class PageObjects:
     def is_cropped(self) -> bool:
         crop, sheet = _own_box(self._page, "CropBox"), _own_box(self._page, "MediaBox")
         return crop is not None and crop != sheet
-
-    @cached_property
-    def _annotated(self) -> tuple[list[Box], list[str]]:
-        found, names, quad = list[Box](), list[str](), pdfium.FS_QUADPOINTSF()
-        page = handle_of(self._page)
-        for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(self._page))):
-            note = ctypes.cast(_annotation(page, n), pdfium.FPDF_ANNOTATION)
-            if pdfium.FPDFAnnot_GetSubtype(note) == pdfium.FPDF_ANNOT_STRIKEOUT:
-                for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(note)):
-                    pdfium.FPDFAnnot_GetAttachmentPoints(note, part, ctypes.byref(quad))
-                    xs, ys = ([getattr(quad, f"{axis}{k}") for k in range(1, 5)] for axis in "xy")
-                    found.append((min(xs), min(ys), max(xs), max(ys)))
-            elif file := pdfium.FPDFAnnot_GetFileAttachment(note):
-                name = ctypes.create_string_buffer(2 * _LONGEST_NAME)
-                size = pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), len(name))
-                said = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace").strip("\0")
-                names.append(said or "a file without a name")
-            pdfium.FPDFPage_CloseAnnot(note)
-        return found, names
-
-    @property
-    def crossed_out(self) -> list[Box]:
-        """Return the boxes of annotations that strike text out."""
-        return self._annotated[0]
-
-    @property
-    def attached(self) -> list[str]:
-        """Return the names of the files that hang on the page."""
-        return self._annotated[1]
 
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)
@@ -257,6 +234,37 @@ class PageObjects:
         fill, stroke = ctypes.c_int(), ctypes.c_int()
         _draw_mode(argument(path), ctypes.byref(fill), ctypes.byref(stroke))
         return bool(fill.value)
+
+
+class Notes(NamedTuple):
+    """The annotations of a page: their kinds, the boxes that strike text out, names of files."""
+
+    kinds: frozenset[int]
+    crossed_out: Sequence[Box]
+    attached: tuple[str, ...]
+
+
+def notes_of(page: Any) -> Notes:
+    """Return the annotations of a page."""
+    kinds, boxes, names = set[int](), list[Box](), list[str]()
+    quad, name = pdfium.FS_QUADPOINTSF(), ctypes.create_string_buffer(2 * _LONGEST_NAME)
+    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
+        note = argument(_annotation(handle_of(page), n))
+        kind = _annotation_kind(note)
+        kinds.add(kind)
+        pointer = ctypes.cast(note, pdfium.FPDF_ANNOTATION)
+        if kind == pdfium.FPDF_ANNOT_STRIKEOUT:
+            for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(pointer)):
+                pdfium.FPDFAnnot_GetAttachmentPoints(pointer, part, ctypes.byref(quad))
+                points = [(getattr(quad, f"x{k}"), getattr(quad, f"y{k}")) for k in range(1, 5)]
+                boxes.append(_box_of(points))
+        elif kind == pdfium.FPDF_ANNOT_FILEATTACHMENT:
+            file = pdfium.FPDFAnnot_GetFileAttachment(pointer)
+            size = pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), len(name))
+            said = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace").strip("\0")
+            names.append(said or "a file without a name")
+        _close_annotation(note)
+    return Notes(frozenset(kinds), boxes, tuple(names))
 
 
 def _own_box(page: Any, name: str) -> Box | None:

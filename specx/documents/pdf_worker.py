@@ -8,7 +8,6 @@ true}``. A page that crashes PDFium, or that takes too long, ends the process. T
 without an answer is that page.
 """
 
-import ctypes
 import re
 import signal
 import sys
@@ -24,14 +23,7 @@ from specx.documents.child_worker import Answer, RefusedError, read_data, reason
 from specx.documents.lines import Line, PageLines, TextRun, lacks_ligatures, lines_of
 from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
-from specx.documents.pdf_objects import (
-    PATH,
-    TEXT,
-    PageObjects,
-    argument,
-    handle_of,
-    pdfium_function,
-)
+from specx.documents.pdf_objects import PATH, TEXT, Notes, PageObjects, notes_of
 from specx.documents.pdf_rows import rows_of, struck
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
@@ -47,9 +39,6 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 _LONG_RUN = 12  # characters of a text with such a blank
 _FILLING = 0.75  # times the letters around; smaller ones are a sign of a note
 _LEVEL = 0.3  # letter sizes between the base lines of a blank and of what fills it
-_annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
-_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
-_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _TYPED = {
     pdfium.FPDF_ANNOT_WIDGET,
     pdfium.FPDF_ANNOT_FREETEXT,
@@ -163,7 +152,7 @@ class _Opened:
     def _has_typed(self) -> bool:
         for number in range(1, min(_SHELL, pdfium.FPDF_GetPageCount(self.document)) + 1):
             with suppress(ValueError), _page(self.document, number) as page:
-                if _is_typed_on(page):
+                if notes_of(page).kinds & _TYPED:
                     return True
         return False
 
@@ -171,7 +160,7 @@ class _Opened:
 def read_page(opened: _Opened, number: int) -> PageLines:
     """Read a page, counted from 1."""
     with _page(opened.document, number) as page:
-        read = partial(_read, opened, number, is_typed=_is_typed_on(page))
+        read = partial(_read, opened, number, notes=notes_of(page))
         found, has_holes = (None, True) if opened.has_layers else read(page)
         amended = opened.ask(lambda _, amended: amended.page(number)) if has_holes else None
         if not amended:
@@ -184,9 +173,10 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         pdfium.FPDF_CloseDocument(document)
 
 
-def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[PageLines, bool]:
+def _read(opened: _Opened, number: int, page: Any, *, notes: Notes) -> tuple[PageLines, bool]:
     """Read a page without changes; also return True if some letters are mapped to no text."""
-    objects = PageObjects(page)
+    is_typed = bool(notes.kinds & _TYPED)
+    objects = PageObjects(page, notes.crossed_out)
     text = pdfium.FPDFText_LoadPage(page)
     try:
         letters = PageText(text, objects)
@@ -216,7 +206,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         unseen=letters.unseen
         + sum(len(run.text.replace(" ", "")) for run in deleted)
         + letters.outside * (not lines or (much_outside and not objects.is_cropped)),
-        attached=tuple(objects.attached),
+        attached=notes.attached,
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 
 
@@ -258,18 +248,6 @@ def _around_blanks(
                 run = run._replace(text=rest, before="", start=follows, characters=(end, last))
         if run.text or run.characters == (first, last):
             yield run
-
-
-def _is_typed_on(page: Any) -> bool:
-    """Return True if a page has form fields, notes or stamps."""
-    handle = handle_of(page)
-    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
-        annotation = argument(_annotation(handle, n))
-        kind = _annotation_kind(annotation)
-        _close_annotation(annotation)
-        if kind in _TYPED:
-            return True
-    return False
 
 
 @contextmanager
