@@ -105,7 +105,7 @@ def _runs(column: list[TextPiece]) -> list[list[TextPiece]]:
     for piece in sorted(column, key=lambda p: -p.base):
         above = runs[-1][-1].runs[0][1].text if runs else ""
         text = piece.runs[0][1].text
-        if not above or (text.isdecimal() and above.isdecimal() and int(text) <= int(above)):
+        if not above or (text.isdecimal() and above.isdecimal() and int(text) < int(above)):
             runs.append([])
         runs[-1].append(piece)
     return runs
