@@ -168,9 +168,9 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         below = lines[start + 1 : end] if form is not _FORMS[0] else ()
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
         line_end = "|" if groups.keys() & {"frame", "tenth"} else "\\N"
-        told = groups.get("said") or ""
-        told = told.replace("\\h", " ") if form is _FORMS[0] else told
-        shown = [*told.split(line_end), *below]
+        line = groups.get("said") or ""
+        line = line.replace("\\h", " ") if form is _FORMS[0] else line
+        shown = [*line.split(line_end), *below]
         said = _VOICE.split("\n".join(shown))  # what is said, with names between
         frame = groups.get("frame")
         seconds = int(int(frame) / rate) if frame and rate else _seconds(each)
@@ -191,7 +191,8 @@ def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
 
 
 def _said(lines: Sequence[str]) -> Iterator[str]:
-    texts = (clean_line(html.unescape(_TAG.sub("", line))) for line in lines)
+    # Messengers put a mark of direction in front of what nobody has typed.
+    texts = (clean_line(html.unescape(_TAG.sub("", line)).strip("\u200e ")) for line in lines)
     return (text for text in texts if not _UNSAID.fullmatch(text))
 
 

@@ -280,9 +280,7 @@ _SPACES = (
     "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f"
     "\u3000\t"
 )
-_INVISIBLE = (
-    "\u200b\u200e\u200f\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
-)
+_INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning in some scripts
 # They show text in another order than it has; text from right to left needs none of them. A pair
 # would lose its half when a sentence is taken out of a paragraph.
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
