@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from specx.documents.child_worker import ENCRYPTED, RefusedError
 from specx.documents.office_xml import open_text, with_heads, word_part
 from specx.documents.text import READS, decode_markup
-from specx.documents.web_page import without_hidden
+from specx.documents.web_page import as_divisions, without_hidden
 from specx.errors import DocumentError
 
 _MEGABYTE = 1_000_000
@@ -236,11 +236,15 @@ def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[s
 _NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?-->|<[^>]*>")
 _READINGS = re.compile(r"(?is)<(rt|rp)\b[^>]*>.*?</\1>")  # of Chinese signs, in small letters
 _DRAWN_TEXT = re.compile(r"(?i)(?<=</text>)(?=<)")  # whose lines only their places divide
-_XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
+_DRAWING = re.compile(r"(?i)<(/?)svg\b[^<>]*>")
+_FRAME = re.compile(  # of a page in a book
+    r"(?is)<\?xml[^>]*\?>|<!doctype[^>\[]*(?:\[[^\]]*\])?[^>]*>|<(head|nav)\b.*?</\1>"
+    r"|</?(?:html|body)\b[^>]*>"
+)
 
 
 def _read_epub(archive: _ZipFiles) -> PandocInput:
-    """Return an EPUB reduced to its chapters, all in UTF-8 and in one folder.
+    """Return the chapters of an EPUB as one page.
 
     pandoc does not find a chapter whose link contains ``../`` or a fragment, or differs in case.
     """
@@ -258,18 +262,19 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
             missing += 1
         elif data.strip():
             text, problems = _decoded(data)
-            text = _XML_DECLARATION.sub("", _DRAWN_TEXT.sub(" ", _READINGS.sub("", text)), count=1)
+            text = _DRAWING.sub(r"<\1p>", _DRAWN_TEXT.sub(" ", _READINGS.sub("", text)))
             text, hidden = without_hidden(text, css)
             chapters.append(text)
             warnings += (f"{posixpath.basename(path)}: {each}" for each in (*problems, *hidden))
     if not chapters:
-        raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
+        raise RefusedError("damaged", reason="its chapters are missing")
     if missing:
         count = missing + len(chapters)
         warnings.append(f"{missing} of its {count} chapters are missing or damaged.")
     texts = (html.unescape(_NO_TEXT.sub(" ", each)) for each in chapters)
     letters = sum(sum(map(str.isalnum, each)) for each in texts)
-    return PandocInput("epub", _book(chapters), 0, tuple(warnings), letters)
+    book = "".join(f"<div>{as_divisions(_FRAME.sub('', each))}</div>\n" for each in chapters)
+    return PandocInput("epub", book.encode("utf-8", "replace"), 0, tuple(warnings), letters)
 
 
 def _refuse_encrypted(archive: _ZipFiles) -> None:
@@ -310,21 +315,3 @@ def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
         return decode_markup(data, "it")
     except DocumentError:  # nothing but white space, or no text
         return "", ()
-
-
-def _book(chapters: list[str]) -> bytes:
-    names = [f"{number}.xhtml" for number in range(len(chapters))]
-    kind = 'media-type="application/xhtml+xml"'
-    items = "".join(f'<item id="c{name}" href="{name}" {kind}/>' for name in names)
-    spine = "".join(f'<itemref idref="c{name}"/>' for name in names)
-    package = (
-        '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
-        f"<manifest>{items}</manifest><spine>{spine}</spine></package>"
-    )
-    container = (
-        '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
-        '<rootfiles><rootfile full-path="book.opf" media-type="application/oebps-package+xml"/>'
-        "</rootfiles></container>"
-    )
-    pages = dict(zip(names, (text.encode("utf-8", "replace") for text in chapters), strict=True))
-    return _packed({_CONTAINER: container.encode(), "book.opf": package.encode(), **pages})

@@ -53,10 +53,7 @@ class _Machine(NamedTuple):
     foreign: int  # numbers from here on are another interface to the same calls; 0: none
 
 
-_MACHINES = {
-    "x86_64": _Machine(0, 0xC000003E, 0x40000000),
-    "aarch64": _Machine(1, 0xC00000B7, 0),
-}
+_MACHINES = {"x86_64": _Machine(0, 0xC000003E, 0x40000000), "aarch64": _Machine(1, 0xC00000B7, 0)}
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446  # on every machine

@@ -23,10 +23,7 @@ _ENTRIES = 3  # in a row, at least
 
 
 def mark_entries(page: PageLines) -> PageLines:
-    """Return ``page`` with its lines of a table of contents or an index marked as entries.
-
-    Lines are marked only on a page that has at least two lines with dot leaders.
-    """
+    """Mark entries on a page of contents or of an index, which has two dot leaders or more."""
     leaders = [_has_leaders(line.text) for line in page.lines]
     if sum(leaders) < 2:
         return page
@@ -57,9 +54,6 @@ def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
     """Group marked lines into entries, which end with a page number; leader dots are removed."""
     entry: list[Line] = []
     for line in lines:
-        if entry and entry[-1].size != line.size:
-            yield entry
-            entry = []
         ends = bool(_LEADERS.search(line.text)) or is_entry(line.text)
         entry.append(line._replace(text=DOT_LEADERS.sub(" ", line.text).strip()))
         if ends:

@@ -68,9 +68,7 @@ def shown_name(source: str) -> str:
 
 
 def expand(
-    source: str,
-    skip: Callable[[Path], bool] = lambda _: False,
-    others: Counter[str] | None = None,
+    source: str, skip: Callable[[Path], bool] = lambda _: False, others: Counter[str] | None = None
 ) -> list[DocumentSource]:
     """Return the documents that ``source`` names; folders are searched in sorted order.
 

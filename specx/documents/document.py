@@ -46,8 +46,8 @@ class Paragraph:
     ``lines``: its first and last line in the file, from 1; None if lines of the file are not lines
     of the text (PDF, JSON lines). ``turns``: for each later page or line on which it continues, the
     index of the first character there, and the number of the page or line. ``label``: the place, in
-    formats with neither pages nor lines: a time, or a cell. ``kind``: text, heading, item and so
-    on. ``part``: the part of the document to which it belongs.
+    formats with neither pages nor lines: a time, or a cell. ``speaker``: whose speech it is.
+    ``kind``: text, heading, item and so on. ``part``: the part of the document to which it belongs.
     """
 
     text: str
@@ -57,6 +57,7 @@ class Paragraph:
     lines: tuple[int, int] | None = None
     turns: tuple[tuple[int, int], ...] = ()
     label: str = ""
+    speaker: str = ""
 
     def piece(self, start: int, end: int) -> "Paragraph":
         """Return the characters from ``start`` to ``end`` as a paragraph with its own place."""
@@ -121,9 +122,13 @@ class Place:
 
     @property
     def words(self) -> str:
-        """Return the place in words: ``p. 3``, ``l. 120–131``, ``¶12``, or its label."""
+        """Return the place in words: ``p. 3``, ``l. 120–131``, ``¶12``, or its label.
+
+        The speaker's name begins a paragraph; sentences further on have it in their place.
+        """
         if self.label:
-            return self.label
+            named = self.start and self.whole.speaker
+            return f"{self.label}, {self.whole.speaker}" if named else self.label
         if self.page is not None:
             return f"p. {self.page}"
         if self.lines is None:

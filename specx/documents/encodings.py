@@ -88,10 +88,7 @@ _SIGNS = re.compile(
 
 
 def _by_accents(data: bytes) -> tuple[str, str]:
-    """Return the encoding in which most non-ASCII characters are letters of a language, or signs.
-
-    No small letter may be followed by a capital in that encoding.
-    """
+    """Return the encoding in which most non-ASCII characters are a language's letters or signs."""
     texts = {each: data[:_SAMPLE].decode(each, "replace") for each in _LATIN}
     best = max(_LATIN, key=lambda each: _accented(texts[each]))
     if best == "cp1252" and _WINDOWS_1252_GAPS.search(data):

@@ -8,6 +8,7 @@ from specx.documents.lines import Line
 
 # Beside those in superscript, which a PDF shows by their place.
 _SIGN = re.compile(
+    r"""(?!\d{1,2}\s(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\s\d{4})"""
     r"""(?:[\d¹²³⁰-⁹]{1,3}[.)]?|[*∗†‡§¶]{1,3})(?:\s+(?=[^\W\d]|["'“‘(])|(?=[A-Z"“‘(]))"""
 )
 _SMALL = 0.93  # times the body's letter size

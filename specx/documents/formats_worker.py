@@ -30,7 +30,7 @@ _MOST_CHARACTERS = 20_000_000
 _HEAD = 1000  # bytes of a page, in which it has a tag
 _DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
-_STYLES = {"docx": "docx+styles"}  # the contents of a DOCX are known by their styles
+_READERS = {"docx": "docx+styles", "epub": "html"}  # a DOCX's contents are known by their styles
 _XML = ("fb2", "docbook")  # which may declare an encoding
 _TITLED = ("docx", "rst", "asciidoc", "org", *_XML)  # their first heading may be in the metadata
 _NOT_READ = {
@@ -187,7 +187,7 @@ def _page(data: bytes, label: str = "") -> PandocInput:
 
 def _parse(pandoc: str, source: PandocInput) -> Tree:
     """Return pandoc's syntax tree. pandoc reads no other file and inherits the limits."""
-    reader = _STYLES.get(source.kind, source.kind)
+    reader = _READERS.get(source.kind, source.kind)
     done = subprocess.run(
         [pandoc, "--sandbox", "--quiet", "--from", reader, "--to", "json"],
         input=source.data,

@@ -29,7 +29,10 @@ _LARGE = 1.15  # letters this many times larger than the body's are a heading
 _NUMBER = re.compile(  # also stamped ones: SMITH000123, DOJ-0000042
     r"(?:(?<![\w.])(?:\d{1,9}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})|(?<=[A-Z_])\d{4,9})(?![\w]|\.\d)"
 )
-_COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")
+_COUNTED_PAGE = re.compile(  # the last two are what browsers print above and below a page
+    r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}, \d{1,2}:\d\d(?:\s[AP]M)?\s(?![–-]\s).{1,99}|https?://\S+\s+\d{1,4}/\d{1,4}"
+)
 _HEADING_WORD = re.compile(
     r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"
 )
@@ -47,10 +50,7 @@ _PAGE_NUMBER: _Sign = ("page #", 0)
 def set_furniture_apart(
     pages: Sequence[PageLines], body_size: float | None = None
 ) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
-    """Return ``pages`` without furniture, and the furniture in order.
-
-    ``body_size``: the letter size of body text in points, if known.
-    """
+    """Return pages without furniture, and the furniture; ``body_size``: of letters, in points."""
     edges = _Edges(pages, body_size)
     texts = [edges.between(page) for page in pages]
     stripped = [
@@ -195,10 +195,7 @@ def _is_bare(sign: _Sign) -> bool:
 
 
 def _needed(counter: _Counter) -> int:
-    """Return the number of pages on which a counter must grow to count as page number.
-
-    A number alone in its line and close to the page's index needs one page fewer.
-    """
+    """Return on how many pages a counter must grow; alone and near the page's index, on fewer."""
     template, offset = counter
     words = any(char.isalpha() for char in template.replace("#roman#", ""))
     return _FEWEST if words or abs(offset) > _NEAR else _FEWEST - 1

@@ -125,7 +125,7 @@ def _is_false_heading(heading: Paragraph) -> bool:
         columns = len(_COLUMN.findall(text)) > 1 and not _SMALL_WORD.search(text)
         if rest or columns or _COMMAND.search(text):
             return True
-    forms = (_DATE, _NAME) if TITLED.match(text) else (_DATE, _NAME, _OF_NO_SECTION)
+    forms = (_DATE,) if TITLED.match(text) else (_DATE, _NAME, _OF_NO_SECTION)
     worded = _WORD.search(text) or (heading.page is None and _VERSION.match(text))
     return any(form.fullmatch(text) for form in forms) or not worded
 
@@ -178,10 +178,7 @@ def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], in
 
 
 def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set[int]:
-    """Return the indices of false headings in a drawing: short paragraphs above its caption.
-
-    Such headings adjoin the numbers of an axis, or have a typeface that no heading above text has.
-    """
+    """Return headings above a drawing's caption that adjoin numbers, or head no text elsewhere."""
     found: set[int] = set()
     real = {
         prominence[n]

@@ -33,7 +33,6 @@ _LONGEST_WORD = 200  # characters looked at on each side
 _JOINTS = frozenset(("", SOFT_HYPHEN, *"¬=—–/-"))  # at the end of a line
 _LINE = "\n"
 _SELDOM = 0.02  # of all lines end with a hyphen where no program divides words
-_SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
 def counted_words(lines: Iterable[str]) -> Counter[str]:
@@ -54,10 +53,7 @@ def counted_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def join_lines(lines: Iterable[str], words: Counter[str]) -> str:
-    """Join lines into one and rejoin words hyphenated across them.
-
-    ``words``: the words of the document, from ``counted_words``.
-    """
+    """Join lines, and words hyphenated across them; ``words``: from ``counted_words``."""
     filled = [line for line in lines if line]
     parts: list[str] = []
     for left, right in pairwise(filled):
@@ -76,7 +72,8 @@ def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
         and not ("@" in head or "://" in head or "www." in head)
     ):
         return 0, " "  # as most lines end
-    if head.endswith(SOFT_HYPHEN) or (_BROKEN.search(head) and right[0].islower()):
+    alike = right[0].islower() or (right[0].isupper() and head[-2:-1].isupper())
+    if head.endswith(SOFT_HYPHEN) or (alike and _BROKEN.search(head)):
         return 1, ""
     if head.endswith(("\u2014", "\u2013")) and head[-2:-1].isalnum() and right[0].isalnum():
         return 0, ""
@@ -126,8 +123,6 @@ def _keeps_hyphen(left: str, right: str, words: Counter[str]) -> bool:
         return True
     if words["-"] < _SELDOM * words[_LINE] and words[left.lower()] and words[right.lower()]:
         return True  # nothing divides words here, as in most letters and opinions
-    if len(right) < _SHORTEST_PIECE:
-        return False
     return left.lower() in _COMPOUND_LEFT or right in _COMPOUND_RIGHT
 
 

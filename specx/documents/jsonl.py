@@ -1,13 +1,13 @@
-"""Many documents in one file: JSON objects, one per line or in an array."""
+"""Many documents in one file: JSON objects, one per line or in an array; and notebooks."""
 
 import html
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from specx.documents.document import Document
-from specx.documents.notebook import document_from_notebook, is_notebook
+from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.plain import document_from_text
 from specx.documents.subtitles import document_from_subtitles
 from specx.documents.text import LINE_END, decode_text
@@ -54,8 +54,9 @@ def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | 
     is not text.
     """
     text, warnings = decode_text(data, name)
+    lost = "\ufffd" if "\ufffd" in text else ""  # what is damaged concerns its records alone
     return [
-        _document_or_error(line, number, name, field, warnings)
+        _document_or_error(line, number, name, field, warnings if lost in line else ())
         for number, line in _records(text, field)
         if line.strip()
     ]
@@ -70,8 +71,8 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     values = _values(text)
     if values is None and _values(_first_line(text)) is None:
         raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
-    if values and is_notebook(values[0]):
-        return [document_from_notebook(values[0], name, warnings)]
+    if values and _is_notebook(values[0]):
+        return [_from_notebook(values[0], name, warnings)]
     if captions := _captions(values or [], field):
         return [document_from_subtitles(captions, name, warnings)]
     flat = _flat(values or [], field)
@@ -93,7 +94,8 @@ def _records(text: str, field: str) -> Iterator[tuple[int, str]]:
     if values is None:
         yield from enumerate(text.split("\n"), start=1)
     else:
-        yield from enumerate(map(json.dumps, _flat(values, field)), start=1)
+        texts = (json.dumps(each, ensure_ascii=False) for each in _flat(values, field))
+        yield from enumerate(texts, start=1)
 
 
 def _first_line(text: str) -> str:
@@ -143,7 +145,8 @@ def _captions(values: list[Any], field: str) -> str:
     for each, start in zip(segments, starts, strict=True):
         time = f"{start // 3600}:{start // 60 % 60:02}:{start % 60:02}.0"
         voice = f"<v {each['speaker']}>" if each.get("speaker") else ""
-        text = html.escape(" ".join(each[key].split()), quote=False)  # has no tags
+        said = " ".join((_text_of(each, key) or "").split())
+        text = html.escape(said, quote=False)  # has no tags
         lines += ["", f"{time} --> {time}", f"{voice}{text}"]
     return "\n".join(lines)
 
@@ -157,7 +160,16 @@ def _is_timed(value: Any) -> bool:
 
 
 def _has_text(value: Any, field: str) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(field), str)
+    return _text_of(value, field) is not None
+
+
+def _text_of(value: Any, field: str) -> str | None:
+    """Return the text of a record, which messengers write in parts; None without one."""
+    text = value.get(field) if isinstance(value, dict) else None
+    if isinstance(text, list) and any(isinstance(each, dict) for each in text):
+        parts = [each.get("text") if isinstance(each, dict) else each for each in text]
+        text = "".join(part for part in parts if isinstance(part, str))
+    return text if isinstance(text, str) else None
 
 
 def _described(values: list[Any]) -> str:
@@ -193,14 +205,15 @@ def _document_or_error(
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         return problem(f"is not valid JSON ({_reason(error)})")
-    if not _has_text(record, field):
+    told = _text_of(record, field)
+    if told is None:
         return problem(f"has no text; each line must be an object such as {_example(field)}")
-    if not record[field].strip():
+    if not told.strip():
         return problem("has an empty text")
     label = record.get("id")
     if isinstance(label, str | int) and label != "":
         called = f"{name}#{label}"
-    text = LINE_END.sub("\n", record[field])
+    text = LINE_END.sub("\n", told)
     try:
         return document_from_text(_without_tags(text), called, "jsonl", warnings)
     except DocumentError as error:
@@ -227,3 +240,52 @@ def _reason(error: Exception) -> str:
         what = error.msg.rstrip(": ").removesuffix(" at")
         return f"{what[:1].lower()}{what[1:]} at column {error.colno}"
     return "too deeply nested" if isinstance(error, RecursionError) else "a number is too long"
+
+
+# ---------------------------------------------------------------- notebooks of Jupyter
+
+_KINDS: dict[str, Kind] = {"markdown": "markdown", "raw": "text", "heading": "markdown"}
+
+
+def _is_notebook(value: Any) -> bool:
+    """Return True for the JSON object of a notebook, of any version."""
+    return isinstance(value, dict) and "nbformat" in value and bool(_cells(value))
+
+
+def _from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()) -> Document:
+    """Return the text of all cells except code. Raises DocumentError if there are none."""
+    paragraphs: list[Paragraph] = []
+    code = 0
+    for number, cell in enumerate(_cells(value), start=1):
+        kind = _KINDS.get(str(cell.get("cell_type")))
+        text = _source(cell)
+        code += kind is None
+        if kind is None or not text.strip():
+            continue
+        read = document_from_text(text, name, kind)
+        label = f"cell {number}"
+        paragraphs += (replace(each, lines=None, turns=(), label=label) for each in read.paragraphs)
+    if not paragraphs:
+        raise DocumentError(
+            f"{name} is a notebook of code without text; there is nothing to summarize"
+        )
+    if code:
+        cells = "1 cell of code was" if code == 1 else f"{code} cells of code were"
+        warnings += (f"{cells} not read, nor {'its' if code == 1 else 'their'} results.",)
+    return Document(name=name, kind="notebook", paragraphs=tuple(paragraphs), warnings=warnings)
+
+
+def _cells(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells; before version 4 of the format they were inside worksheets."""
+    sheets = value.get("worksheets")
+    holders = [value, *(sheets if isinstance(sheets, list) else ())]
+    lists = [each.get("cells") for each in holders if isinstance(each, dict)]
+    cells = [cell for each in lists if isinstance(each, list) for cell in each]
+    return [cell for cell in cells if isinstance(cell, dict)]
+
+
+def _source(cell: dict[str, Any]) -> str:
+    source = cell.get("source", "")
+    lines = source if isinstance(source, list) else [source]
+    text = LINE_END.sub("\n", "".join(line for line in lines if isinstance(line, str)))
+    return f"# {text}" if cell.get("cell_type") == "heading" else text

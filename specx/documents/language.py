@@ -42,10 +42,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def foreign_language(paragraphs: Sequence[str]) -> str | None:
-    """Return the language or script of most of some paragraphs; None for English.
-
-    None also for text that cannot be classified, such as code and tables.
-    """
+    """Return the language or script of most paragraphs; None for English, code and tables."""
     step = len(paragraphs) // _PARAGRAPHS + 1
     found: Counter[str] = Counter()
     for paragraph in paragraphs[::step]:

@@ -212,11 +212,7 @@ class _Columns:
 
 
 def _right_edge(line: Line) -> float:
-    """Estimate the right edge of ``line`` in points.
-
-    The widths of letters are not known. An average is accurate enough to tell full lines from
-    others.
-    """
+    """Estimate the right edge of a line in points, from the average width of letters."""
     letter = 0.6 if line.mono else _LETTER * (1.1 if line.bold else 1.0)
     return (line.x or 0.0) + len(line.text) * letter * (line.size or 0.0)
 

@@ -36,7 +36,8 @@ class PageLines(NamedTuple):
     ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
     the share of the page under pictures without a text layer. ``box``: its left, bottom, right and
     top, in points. ``unmapped``: the share of characters that their font does not identify.
-    ``unseen``: the number of invisible characters left out.
+    ``unseen``: the number of invisible characters left out. ``attached``: the names of the files
+    that hang on it.
     """
 
     number: int
@@ -46,6 +47,7 @@ class PageLines(NamedTuple):
     box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     unmapped: float = 0.0
     unseen: int = 0
+    attached: tuple[str, ...] = ()
 
 
 # Powers, which are no digits of a number.
@@ -122,10 +124,7 @@ class TextRun(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Text of one look, and its place in points, in reading direction.
-
-    ``cell``: it begins a cell of a table.
-    """
+    """Text of one look, its place in points, and True if it begins a cell of a table."""
 
     text: str
     x: float
@@ -235,11 +234,7 @@ def _is_raised(span: Span, main: Span) -> bool:
 
 
 def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:
-    """Return True for a superscript after a word or a full stop, which refers to a note.
-
-    False for powers such as ``km²`` and ``x²``. ``footnotes``: the marks of the footnotes on the
-    page.
-    """
+    """Return True for a sign of a note, after a word or a full stop; False for km² and x²."""
     if not _is_raised_sign(span, main):
         return False
     known = span.text.strip() in footnotes

@@ -54,11 +54,7 @@ def markdown_blocks(text: str) -> list[TextBlock] | None:
 
 
 def _wrapped(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines. A mark that is at the beginning only because of wrapping gets a backslash.
-
-    Wrapping is the reason if the line above is full, its sentence continues, and the line below has
-    no such mark.
-    """
+    """Yield lines, with a backslash before a mark that only wrapping has put at a beginning."""
     for above, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         mark = _WRAPPED_MARK.match(line)
         alone = mark and len(above) >= _FULL and not _DONE.search(above)

@@ -16,6 +16,7 @@ _FIELD = re.compile(rb"([A-Za-z][\w-]*):(?:[ \t]|$)")
 _SIGNS = frozenset((b"mime-version", b"message-id", b"received", b"return-path", b"delivered-to"))
 _KNOWN = _SIGNS | {b"from", b"to", b"subject", b"date", b"content-type"}
 _MAILBOX = re.compile(rb"(?m)^From [^\n]*\d{4}[^\n]*\n(?=[A-Za-z-]+: )")
+_ESCAPED = re.compile(rb"(?m)^>(>*From )")  # in a mailbox
 _LINE_END = re.compile(rb"\r+\n|\r(?!\n)")
 _COUNT = re.compile(rb"(\d{1,12}) *\n")  # of the bytes, in front of a mail that a Mac has kept
 _SAVED_BY = re.compile(r"\W*saved by\b", re.IGNORECASE)  # in the place of a sender
@@ -79,7 +80,8 @@ def open_message(data: bytes) -> tuple[str, list[Piece]]:
     """Return the kind and the texts of a mail, of the mails of a mailbox, or of a web archive."""
     if data.startswith((b"bplist", b"<?xml")):
         return "html", [_web_archive(data)]
-    mails = [message_from_bytes(each) for each in _MAILBOX.split(_clean(data)) if each.strip()]
+    parts = [_ESCAPED.sub(rb"\1", each) for each in _MAILBOX.split(_clean(data)) if each.strip()]
+    mails = list(map(message_from_bytes, parts))
     first = mails[0] if mails else Message()
     sender = _words(first, "From")
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first

@@ -17,7 +17,7 @@ _WRAPPERS = frozenset(
     | {"bdo", "dir"}
 )
 _HEAD_LETTERS = 100
-_LONGEST_SPAN, _MOST_COLUMNS = 4, 1000  # digits of a number of columns; columns
+_LONGEST_SPAN, _MOST_COLUMNS = 3, 63  # digits of a number of columns; columns of Word
 _NO = ("0", "false", "off")
 
 
@@ -94,10 +94,7 @@ class _WordPart:
     fields: list[bool] = field(default_factory=list)
 
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
-        """Return the children of an element.
-
-        ``moved`` receives the content that has to be put after the paragraph.
-        """
+        """Return an element's children; ``moved`` receives what has to follow the paragraph."""
         found: list[ET.Element] = []
         for child in element:
             found += self._replaced(child, moved)

@@ -14,7 +14,6 @@ _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
 _TILES = 4  # of one watermark, at least
 _COUNTED = 5  # line numbers in a margin, at least
-_PAGEFUL = 15  # line numbers, at least, of which most may have no line
 _EACH_FIFTH = 3  # the same, of those that do not count by one
 _SMALLER = 0.9  # times the size of the letters beside it
 _MOST = 0.6  # of the rows of a page
@@ -85,11 +84,31 @@ def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
         columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
         for piece in numbers:
             columns[round(edge(piece))].append(piece)
-        counting = [each for each in columns.values() if _step(each)]
+        runs = [run for column in columns.values() for run in _runs(column)]
+        counting = [each for each in runs if _step(each)]
         for column in counting:
-            others = {id(piece) for each in counting if each is not column for piece in each}
-            if _count_lines(column, [piece for piece in pieces if id(piece) not in others]):
+            others = [piece for each in counting if each is not column for piece in each]
+            known = set(map(id, others))
+            text = [p for p in pieces if id(p) not in known]
+            left, right = min(p.start for p in column), max(p.end for p in column)
+            if others and (end := min((p.start for p in others if p.start > right), default=0.0)):
+                text = [p for p in text if p.start < end]  # each column of text has its numbers
+            elif others and any(p.start > right for p in text):
+                text = [p for p in text if p.start >= left]
+            if _count_lines(column, text):
                 yield from column
+
+
+def _runs(column: list[TextPiece]) -> list[list[TextPiece]]:
+    """Divide numbers below each other where they begin anew, as on a sheet of several pages."""
+    runs: list[list[TextPiece]] = []
+    for piece in sorted(column, key=lambda p: -p.base):
+        above = runs[-1][-1].runs[0][1].text if runs else ""
+        text = piece.runs[0][1].text
+        if not above or (text.isdecimal() and above.isdecimal() and int(text) < int(above)):
+            runs.append([])
+        runs[-1].append(piece)
+    return runs
 
 
 def _step(column: list[TextPiece]) -> int:
@@ -122,8 +141,6 @@ def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
         or 2 * sum(map(is_worded, behind)) < len(behind)  # a table's
     ):
         return False
-    if len(down) >= _PAGEFUL and 2 * len(beside) < len(down):  # a page that is not full
-        return True
     rows = len({round(piece.base) for piece in pieces if piece not in down})
     small = down[0].size < _SMALLER * _usual_size(beside)
     return small or beside[0].runs[0][1].look.mono or len(beside) > _MOST * rows
@@ -150,10 +167,7 @@ def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
 def _is_word(
     cap: TextPiece, first: TextPiece, second: TextPiece, pieces: Sequence[TextPiece]
 ) -> bool:
-    """Return True if a drop cap is a whole word.
-
-    This is so if the line beside it is indented, or begins with a word.
-    """
+    """Return True for a drop cap whose line is indented, or begins with another word."""
     if first.start - second.start > _INDENT * first.size:
         return True
     words = Counter(word for piece in pieces for word in piece.text.casefold().split())

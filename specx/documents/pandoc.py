@@ -286,10 +286,7 @@ def _is_page_number(attributes: list[Any]) -> bool:
 
 
 def take_out_struck(part: Any) -> int:
-    """Remove struck-out text, which is no longer valid, from a part of pandoc's tree.
-
-    Return the number of its letters.
-    """
+    """Remove struck-out text from a part of pandoc's tree; return the number of its letters."""
     content = part.get("c") if isinstance(part, dict) else part
     if not isinstance(content, list):
         return 0

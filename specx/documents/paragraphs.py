@@ -18,10 +18,7 @@ _FIGURE = 12  # blocks in front of a page's text that may be a figure with its c
 
 
 def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tuple[Paragraph, ...]:
-    """Return the paragraphs of the blocks of all pages, each with the page on which it begins.
-
-    A paragraph across the border of two pages is joined.
-    """
+    """Return the paragraphs of all pages; those across the border of two pages are joined."""
     blocks = list(_over_borders(_with_rests_of_notes(pages), words))
     return mark_parts(
         [Paragraph(b.text, b.page, b.kind, b.part, turns=b.turns) for b in blocks],
@@ -30,11 +27,7 @@ def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tupl
 
 
 def grouped(paragraph: Paragraph) -> Iterator[Paragraph]:
-    """Yield the paragraph, or groups of its sentences if it has more than 1,500 characters.
-
-    No group is longer than that. A longer sentence (without punctuation) is cut at white space, or
-    anywhere if it has none.
-    """
+    """Yield the paragraph, or groups of its sentences if it has more than 1,500 characters."""
     for start, end in _groups(paragraph.text):
         yield paragraph.piece(start, end)
 
@@ -131,10 +124,7 @@ def _joined(last: Block, first: Block, words: Counter[str]) -> Block:
 
 
 def _follows(last: Block, first: Block, *, behind: bool) -> bool:
-    """Return True if ``first`` continues ``last``.
-
-    ``behind``: a figure is between them, so ``first`` must look like a continuation.
-    """
+    """Return True if ``first`` continues ``last``; ``behind``: a figure is between them."""
     if behind and not first.text[0].islower():
         return False
     # One page between may be a picture; over more, chance is the likelier reason.

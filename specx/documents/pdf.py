@@ -140,11 +140,7 @@ def format_pages(numbers: Iterable[int]) -> str:
 
 
 def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
-    """Return a PDF's document: lines and pages joined into paragraphs, without anything but text.
-
-    Pages keep their numbers. Also return the pages without text, not counting running headers,
-    footers and stamps.
-    """
+    """Return a PDF's document, and its pages without text, furniture and stamps not counted."""
     pages = in_windows_signs(pages)
     wrong = garbled(pages)
     pages = [p._replace(lines=()) if p.number in wrong else _clean_page(p) for p in pages]

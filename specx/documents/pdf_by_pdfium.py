@@ -179,10 +179,7 @@ class PageText:
         return left < middle < right and abs(height - base) < right - left
 
     def runs(self) -> list[TextRun]:
-        """Return the text of each text object, divided where PDFium has begun a new line.
-
-        A text object that spans several columns is divided at the start of each column.
-        """
+        """Return the text of each text object, divided at PDFium's lines and at columns."""
         runs = list(self._runs())
         starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))
         wide = [r for r in runs if r.end - r.start > _WIDE * r.look.size and not r.look.mono]
@@ -239,11 +236,7 @@ class PageText:
                 start = last + 1
 
     def _last_of(self, which: int | None, start: int, end: int) -> int:
-        """Return the index of the last letter of the text object that begins at ``start``.
-
-        The characters of an object are consecutive, so binary search finds it; spaces that PDFium
-        adds between them belong to no object.
-        """
+        """Return the index of the last letter of an object, whose characters are consecutive."""
         text, found, low, high, middle = self._characters, start, start, end, end - 1
         while high - low > 1:
             at = middle
@@ -261,12 +254,13 @@ class PageText:
         handle = argument(which)
         shown_on = self._objects.shown_on(handle)
         if shown_on is not None and self._is_on(shown_on, start):
-            self.has_layer = True
+            self.has_layer |= not self._is_on(self._objects.dark_areas, start)
         elif shown_on is not None:
             self._pass(start, end)
             return []
         look, base = self._placed(handle, start)
         hidden = [] if self.has_layer else self._objects.hidden(which, handle)
+        hidden = [*hidden, *self._objects.crossed_out]
         parts = [(start, end)] if end > start + _SHORT else self._cut(look, start, end)
         if hidden:
             parts = [word for part in parts for word in self._bare(hidden, *part)]
@@ -309,10 +303,7 @@ class PageText:
         return [(start, end)]
 
     def _in_words(self, look: Look, first: int, text: str) -> str:
-        """Return a letterspaced text with one space between letters and two between words.
-
-        Any other text is returned unchanged.
-        """
+        """Return letterspaced text with one space between letters and two between words."""
         if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
             return text
         ends = word_ends([self.extent(look, first + n) for n in range(0, len(text), 2)])

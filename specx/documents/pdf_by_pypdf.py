@@ -28,7 +28,7 @@ _LIMITS = {
 _HIDDEN = 1 << 1 | 1 << 5  # flags of an annotation: it is not shown, or only printed
 _PASSWORD, _PUSHED = 1 << 13, 1 << 16  # flags of a field: its text is secret; it is a push button
 _DEEPEST = 32  # fields within fields
-_CHECKED = "☑"
+_BOXES = "☐☑"
 _SIZE = re.compile(r"(\d+(?:\.\d*)?)\s+Tf")
 _USUAL_SIZE = 10.0  # points
 # In letter sizes; the last two are how far a value stands above its label, and beside it.
@@ -113,7 +113,7 @@ def _beside_label(typed: list[TextRun], runs: list[TextRun]) -> tuple[int, list[
 
 
 def _joined(run: TextRun, runs: list[TextRun]) -> bool:
-    """Put a value after its label in the same line, or a check box's sign before its label."""
+    """Put a value after its label in the same line, or a box to tick before its label."""
     level = [
         n
         for n, each in enumerate(runs)
@@ -123,21 +123,20 @@ def _joined(run: TextRun, runs: list[TextRun]) -> bool:
     ]
     left = [n for n in level if runs[n].end <= run.start + 1]
     right = [n for n in level if runs[n].start >= run.start]
-    width = run.end - run.start
-    if right and run.text.startswith(_CHECKED):
+    if right and run.text[0] in _BOXES:
         at = min(right, key=lambda n: runs[n].start)
         end = runs[at].start - _SPACE * runs[at].look.size
-        run = run._replace(before=runs[at].before, start=end - width, end=end)
-        runs[at] = runs[at]._replace(before=" ")
-        place = at
-    elif left:
-        at = max(left, key=lambda n: runs[n].end)
-        start = runs[at].end + _SPACE * runs[at].look.size
-        run = run._replace(before=" ", start=start, end=start + width)
-        place = at + 1
-    else:
+        run = run._replace(before=runs[at].before, start=end + run.start - run.end, end=end)
+        runs.insert(at, run._replace(base=runs[at].base, look=runs[at].look))
+        runs[at + 1] = runs[at + 1]._replace(before=" ")
+        return True
+    if not left:
         return False
-    runs.insert(place, run._replace(base=runs[at].base, look=runs[at].look))
+    at = max(left, key=lambda n: runs[n].end)
+    start = runs[at].end + _SPACE * runs[at].look.size
+    end = start + run.end - run.start
+    run = run._replace(before=" ", start=start, end=end, base=runs[at].base, look=runs[at].look)
+    runs.insert(at + 1, run)
     return True
 
 
@@ -198,9 +197,12 @@ def _value_of(widget: Any, printed: str) -> str:
             names = {str(each[0]): str(each[1]) for each in options if len(each) == 2}
             chosen = value if isinstance(value, list) else [value]
             return ", ".join(names.get(each, each) for each in map(_plain, chosen))
-        case "/Btn" if not flags & _PUSHED and entry(widget, "/AS", value) not in (None, "/Off"):
+        case "/Btn" if not flags & _PUSHED:
+            is_on = entry(widget, "/AS", value) not in (None, "/Off")
             label = " ".join(_plain(_inherited(widget, "/TU")).split())
-            return f"{_CHECKED} {label}".strip() if label not in printed else _CHECKED
+            if label in printed:
+                return _BOXES[is_on]
+            return f"{_BOXES[is_on]} {label}" if is_on else ""
     return ""
 
 

@@ -9,7 +9,7 @@ import ctypes
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import pypdfium2_raw.bindings as pdfium
 
@@ -49,6 +49,9 @@ def handle_of(pointer: Any) -> Any:
     return argument(ctypes.cast(pointer, _Handle).value)
 
 
+_annotation = pdfium_function("FPDFPage_GetAnnot", _Handle)
+_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", _Int)
+_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _page_object = pdfium_function("FPDFPage_GetObject", _Handle)
 _form_object = pdfium_function("FPDFFormObj_GetObject", _Handle)
 _form_count = pdfium_function("FPDFFormObj_CountObjects", _Int)
@@ -72,6 +75,8 @@ IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
 _THICK = 3.0  # points
 _ENDS = 2  # of a line
+_LONGEST_NAME = 200  # characters of a file's name
+_WIDE = ctypes.POINTER(ctypes.c_ushort)
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
 _SIDES_AT = tuple(argument(ctypes.addressof(_SIDES) + 4 * n) for n in range(4))
 
@@ -81,9 +86,13 @@ _Object = tuple[int, int, _Matrix]
 
 
 class PageObjects:
-    """The objects of a page, including forms, and its visible box."""
+    """The objects of a page, including forms, and its visible box.
 
-    def __init__(self, page: Any) -> None:
+    ``crossed_out``: the boxes of annotations that strike text out.
+    """
+
+    def __init__(self, page: Any, crossed_out: Sequence[Box] = ()) -> None:
+        self.crossed_out = crossed_out
         count = max(0, pdfium.FPDFPage_CountObjects(page))
         self._all = list(_objects(_page_object, handle_of(page), count, _UNCHANGED))
         self.kinds = Counter(kind for _, kind, _ in self._all)
@@ -128,21 +137,18 @@ class PageObjects:
         return list(self.boxes(IMAGE))
 
     @cached_property
-    def _dark(self) -> list[Box]:
-        """Return the areas that are dark enough for white letters to be visible on them."""
+    def dark_areas(self) -> list[Box]:
+        """Return the drawn areas that are dark enough for white letters to be visible on them."""
         areas = (
             _bounds(handle, matrix)
             for handle, kind, matrix in self._all
             if kind == PATH and self._is_filled(handle) and not self._is_white(argument(handle))
         )
-        return [*self.pictures, *self.boxes(_SHADING), *areas]
+        return [*self.boxes(_SHADING), *areas]
 
     @cached_property
     def _covers(self) -> dict[int, list[tuple[int, Box]]]:
-        """Return the boxes that hide earlier objects, by the bands of the page that they overlap.
-
-        Each box comes with its place in drawing order.
-        """
+        """Return boxes that hide earlier objects, by band, each with its place in drawing order."""
         kinds = [kind for _, kind, _ in self._all]
         first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
         found: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)
@@ -215,7 +221,8 @@ class PageObjects:
         """Return the only boxes on which a text is visible; None if it is visible everywhere."""
         if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
-        return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None
+        white = self._is_white(text) and mode not in _STROKED_MODES
+        return [*self.pictures, *self.dark_areas] if white else None
 
     def _is_white(self, handle: Any) -> bool:
         colour = self._colour
@@ -227,6 +234,37 @@ class PageObjects:
         fill, stroke = ctypes.c_int(), ctypes.c_int()
         _draw_mode(argument(path), ctypes.byref(fill), ctypes.byref(stroke))
         return bool(fill.value)
+
+
+class Notes(NamedTuple):
+    """The annotations of a page: their kinds, the boxes that strike text out, names of files."""
+
+    kinds: frozenset[int]
+    crossed_out: Sequence[Box]
+    attached: tuple[str, ...]
+
+
+def notes_of(page: Any) -> Notes:
+    """Return the annotations of a page."""
+    kinds, boxes, names = set[int](), list[Box](), list[str]()
+    quad, name = pdfium.FS_QUADPOINTSF(), ctypes.create_string_buffer(2 * _LONGEST_NAME)
+    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
+        note = argument(_annotation(handle_of(page), n))
+        kind = _annotation_kind(note)
+        kinds.add(kind)
+        pointer = ctypes.cast(note, pdfium.FPDF_ANNOTATION)
+        if kind == pdfium.FPDF_ANNOT_STRIKEOUT:
+            for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(pointer)):
+                pdfium.FPDFAnnot_GetAttachmentPoints(pointer, part, ctypes.byref(quad))
+                points = [(getattr(quad, f"x{k}"), getattr(quad, f"y{k}")) for k in range(1, 5)]
+                boxes.append(_box_of(points))
+        elif kind == pdfium.FPDF_ANNOT_FILEATTACHMENT:
+            file = pdfium.FPDFAnnot_GetFileAttachment(pointer)
+            size = pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), len(name))
+            said = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace").strip("\0")
+            names.append(said or "a file without a name")
+        _close_annotation(note)
+    return Notes(frozenset(kinds), boxes, tuple(names))
 
 
 def _own_box(page: Any, name: str) -> Box | None:

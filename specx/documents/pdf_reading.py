@@ -95,7 +95,8 @@ def read_pages(
             _take_all(end, each, request)
     pages = sorted((page for each in shares for page in each.pages), key=attrgetter("number"))
     failed = dict(sorted(pair for each in shares for pair in each.failed.items()))
-    return Extracted(pages=pages, failed=failed, left=[], attached=shares[0].attached)
+    attached = dict.fromkeys([*shares[0].attached, *(name for p in pages for name in p.attached)])
+    return Extracted(pages=pages, failed=failed, left=[], attached=[*attached])
 
 
 def _page_s(request: ChildRequest) -> float:

@@ -68,15 +68,20 @@ def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
         last = bisect_left(rules, (run.base + _STRUCK[1] * size,))
         for rule in rules[first:last]:
             inside = rule[1] < (run.start + run.end) / 2 < rule[2]
-            if inside and run.look.turn == 0 and _WORD_OR_NUMBER.search(run.text):
+            if inside and run.look.turn == 0:
                 through[rule].append(run)
-    return [
-        run
-        for (_, left, right), its in through.items()
-        if abs(min(each.start for each in its) - left) < _LONGEST * its[0].look.size / 2
-        and abs(max(each.end for each in its) - right) < _LONGEST * its[0].look.size / 2
-        for run in its
-    ]
+    found = {
+        rule: its
+        for rule, its in through.items()
+        if abs(min(each.start for each in its) - rule[1]) < _LONGEST * its[0].look.size / 2
+        and abs(max(each.end for each in its) - rule[2]) < _LONGEST * its[0].look.size / 2
+    }
+    worded = {
+        round(rule[0])
+        for rule, its in found.items()
+        if any(_WORD_OR_NUMBER.search(run.text) for run in its)
+    }
+    return [run for rule, its in found.items() if round(rule[0]) in worded for run in its]
 
 
 def _pieces(
@@ -162,10 +167,7 @@ def _holds(piece: TextPiece, other: TextPiece) -> bool:
 
 
 def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return True for each letter that ends a word, in letterspaced text; not for the last letter.
-
-    Letters of a word have equal gaps or equal pitch.
-    """
+    """Return True for each letter of letterspaced text, except the last, that ends a word."""
     pairs = list(pairwise(letters))
     gap, steps = min(b[0] - a[1] for a, b in pairs), [b[0] - a[0] for a, b in pairs]
     step = _WORD_STEP * median(steps)
@@ -173,10 +175,7 @@ def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:
-    """Return runs. If a font's size is impossible, estimate it from the width of the text.
-
-    The nominal size of a font made of pictures may be the size of one dot.
-    """
+    """Estimate impossible sizes, as of one dot of a font of pictures, from the text's width."""
     if not runs or max(run.look.size for run in runs) >= _SMALLEST:
         return runs
     width = sum(run.end - run.start for run in runs) / sum(len(run.text) for run in runs)

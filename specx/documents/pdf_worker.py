@@ -8,7 +8,6 @@ true}``. A page that crashes PDFium, or that takes too long, ends the process. T
 without an answer is that page.
 """
 
-import ctypes
 import re
 import signal
 import sys
@@ -24,19 +23,13 @@ from specx.documents.child_worker import Answer, RefusedError, read_data, reason
 from specx.documents.lines import Line, PageLines, TextRun, lacks_ligatures, lines_of
 from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
-from specx.documents.pdf_objects import (
-    PATH,
-    TEXT,
-    PageObjects,
-    argument,
-    handle_of,
-    pdfium_function,
-)
+from specx.documents.pdf_objects import PATH, TEXT, Notes, PageObjects, notes_of
 from specx.documents.pdf_rows import rows_of, struck
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
 _MOST_ATTACHED = 100
+_TEXT_OUTSIDE = 200  # characters; a printer's marks beside the page have fewer
 _SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _BLANK = re.compile(r"_{4,}|\.{5,}|…{2,}| {4,}")  # to be filled in
@@ -44,10 +37,8 @@ _BLANKS = ("____", ".....", "……", "    ")  # one is in each of these, and qu
 _ANY_BLANK = re.compile(rf"{_BLANK.pattern}| ")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _LONG_RUN = 12  # characters of a text with such a blank
+_FILLING = 0.75  # times the letters around; smaller ones are a sign of a note
 _LEVEL = 0.3  # letter sizes between the base lines of a blank and of what fills it
-_annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
-_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
-_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _TYPED = {
     pdfium.FPDF_ANNOT_WIDGET,
     pdfium.FPDF_ANNOT_FREETEXT,
@@ -78,9 +69,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     yield {"end": True}
 
 
-def open_pdf(
-    request: Mapping[str, Any],
-) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
+def open_pdf(request: Mapping[str, Any]) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
     """Open a file; return its number of pages, its attached names, and a function to read a page.
 
     That function takes a page number from 1, and raises an Exception with a short reason if the
@@ -163,7 +152,7 @@ class _Opened:
     def _has_typed(self) -> bool:
         for number in range(1, min(_SHELL, pdfium.FPDF_GetPageCount(self.document)) + 1):
             with suppress(ValueError), _page(self.document, number) as page:
-                if _is_typed_on(page):
+                if notes_of(page).kinds & _TYPED:
                     return True
         return False
 
@@ -171,7 +160,7 @@ class _Opened:
 def read_page(opened: _Opened, number: int) -> PageLines:
     """Read a page, counted from 1."""
     with _page(opened.document, number) as page:
-        read = partial(_read, opened, number, is_typed=_is_typed_on(page))
+        read = partial(_read, opened, number, notes=notes_of(page))
         found, has_holes = (None, True) if opened.has_layers else read(page)
         amended = opened.ask(lambda _, amended: amended.page(number)) if has_holes else None
         if not amended:
@@ -184,9 +173,10 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         pdfium.FPDF_CloseDocument(document)
 
 
-def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[PageLines, bool]:
+def _read(opened: _Opened, number: int, page: Any, *, notes: Notes) -> tuple[PageLines, bool]:
     """Read a page without changes; also return True if some letters are mapped to no text."""
-    objects = PageObjects(page)
+    is_typed = bool(notes.kinds & _TYPED)
+    objects = PageObjects(page, notes.crossed_out)
     text = pdfium.FPDFText_LoadPage(page)
     try:
         letters = PageText(text, objects)
@@ -205,6 +195,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
     lines = tuple(lines_of(rows_of(kept, boxes)))
     if objects.kinds[TEXT] > 2 * letters.count and not letters.unseen:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or lines
+    much_outside = letters.outside >= _TEXT_OUTSIDE
     return PageLines(
         number,
         lines,
@@ -214,7 +205,8 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         unmapped=unmapped,
         unseen=letters.unseen
         + sum(len(run.text.replace(" ", "")) for run in deleted)
-        + (0 if lines else letters.outside),
+        + letters.outside * (not lines or (much_outside and not objects.is_cropped)),
+        attached=notes.attached,
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 
 
@@ -234,6 +226,7 @@ def _around_blanks(
             if run.start < other.start < run.end
             and abs(other.base - run.base) < level
             and other.look.turn == run.look.turn
+            and other.look.size > _FILLING * run.look.size
             and other.text[:1].isalnum()
         ]
         first, last = run.characters
@@ -245,7 +238,7 @@ def _around_blanks(
             left = letters.extent(run.look, start - 1)[1] if each.start() else run.start
             right = letters.extent(run.look, end)[0] if end < last else run.end
             ends = [other.end for other in over if left - level < other.start < right]
-            if ends:
+            if ends and max(ends) <= run.end:  # what is longer stands behind the line
                 begin, follows = run.characters[0], max(ends)
                 if begin < start:
                     yield run._replace(text=letters.text_of(begin, start), end=left)
@@ -255,18 +248,6 @@ def _around_blanks(
                 run = run._replace(text=rest, before="", start=follows, characters=(end, last))
         if run.text or run.characters == (first, last):
             yield run
-
-
-def _is_typed_on(page: Any) -> bool:
-    """Return True if a page has form fields, notes or stamps."""
-    handle = handle_of(page)
-    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
-        annotation = argument(_annotation(handle, n))
-        kind = _annotation_kind(annotation)
-        _close_annotation(annotation)
-        if kind in _TYPED:
-            return True
-    return False
 
 
 @contextmanager
@@ -309,10 +290,7 @@ def _read_page(read: Callable[[int], PageLines], number: int, limit_s: float) ->
 
 @contextmanager
 def _limited_time(limit_s: float) -> Iterator[None]:
-    """Let the system end the process if the body takes longer, since C code cannot be interrupted.
-
-    It does nothing on systems without a timer.
-    """
+    """Let the system end the process if the body takes longer: C code cannot be interrupted."""
     if not hasattr(signal, "setitimer"):
         yield
         return

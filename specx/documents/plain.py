@@ -27,6 +27,7 @@ from specx.documents.shapes import (
     is_lettered_title,
     is_verdict,
 )
+from specx.documents.text import clean_line
 from specx.documents.text_blocks import (
     NumberedLine,
     TextBlock,
@@ -68,7 +69,8 @@ _BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of it
 _DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
 _NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
 _BETWEEN_VALUES = "\t,;|"
-_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"\n]|"")*"(?=[\t,;|]|$)')
+_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"]|""){0,5000}"(?=[\t,;|]|$)')
+_QUOTED_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^\n])+')  # whose values may go on in the next line
 _FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
@@ -91,7 +93,7 @@ def document_from_text(
         raise DocumentError(f"{name} holds no printable character")
     setting = _setting(lines)
     if marked is None and _is_table(text):
-        marked = [TextBlock((line,), "table") for line in lines if line.text]
+        marked = [TextBlock((line,), "table") for line in _table_rows(text) if line.text]
     blocks = (
         _with_numbered_titles(_blocks(lines, setting)) if marked is None else _with_prose(marked)
     )
@@ -132,10 +134,7 @@ def _without_lines(document: Document) -> Document:
 
 
 def _without_front_matter(text: str) -> tuple[tuple[NumberedLine, ...], str]:
-    """Return the lines of metadata before a text, and the text.
-
-    Blank lines replace the metadata, so that all other lines keep their numbers.
-    """
+    """Return the metadata before a text, and the text, with blank lines in their place."""
     found = _FRONT_MATTER.match(text)
     if not found or not text[found.end() :].strip():
         return (), text
@@ -195,6 +194,14 @@ def _is_table(text: str) -> bool:
     return False
 
 
+def _table_rows(text: str) -> Iterator[NumberedLine]:
+    number, end = 1, 0
+    for row in _QUOTED_ROW.finditer(text):
+        number += text.count("\n", end, row.start())
+        end = row.start()
+        yield NumberedLine(number, clean_line(" ".join(row[0].split())))
+
+
 def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
     """Group the lines of plain text; blank lines, items and rules begin a new block."""
     group: list[NumberedLine] = []
@@ -251,10 +258,7 @@ def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
 
 
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
-    """Return the block of a line that is never joined with other lines; None for running text.
-
-    Return an empty tuple for a blank line or a rule.
-    """
+    """Return the blocks of a line that joins no others; none for a rule, None for running text."""
     text = line.text
     if not text or _RULE.fullmatch(text):
         return ()
@@ -279,10 +283,7 @@ def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
 
 
 def _begins(group: Sequence[NumberedLine], line: str, setting: _Style, below: str) -> bool:
-    """Return True if ``line`` begins a new block after ``group``, judged by the words alone.
-
-    ``below``: the next line.
-    """
+    """Return True if ``line`` begins a new block after ``group``, judged by the words alone."""
     first, above = group[0].text, group[-1].text
     full = len(above) >= setting.full and not counts_on(below, line) and below[:1] != line[:1]
     if begins_item(line, first, above, full=full or len(group) > 1):
@@ -330,10 +331,7 @@ def _is_title_above(line: str, below: str) -> bool:
 
 
 def _is_title_apart(text: str, setting: _Style) -> bool:
-    """Return True for a lettered title, a chapter's or section's title, or one in capitals.
-
-    It has blank lines around it.
-    """
+    """Return True for a lettered title, a chapter's, or one in capitals, between blank lines."""
     if len(text) > LONGEST_LETTERED_TITLE or is_verdict(text):
         return False
     high = is_in_capitals(text) and not _CODE.search(text)
@@ -358,7 +356,8 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
         listed = n > 0 and made[n - 1].kind == "item" and made[n - 1].part == "body"
         item = block.kind == "item" and not listed
         inner = below.kind == "heading" and below.lines[0].text.startswith(f"{own}.")
-        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(text)
+        said = text.rstrip(".") if is_in_capitals(text) else text  # HARWICK FOUNDRY LTD.
+        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(said)
         text_below = below.kind == "text" or below.lines[0].text.startswith("(")
         if short and (item or (bare and block.kind == "text")) and (inner or text_below):
             made[n] = replace(block, kind="heading")
@@ -368,10 +367,7 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
 
 
 def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
-    """Return True for a short line in capitals, or one with a number such as 2.1 before it.
-
-    In a text in capitals, it must have blank lines around it, and be shorter than a line of text.
-    """
+    """Return True for a short line in capitals, or one with a number such as 2.1 before it."""
     if len(line) > _LONGEST_HEADING or ENDS_SENTENCE.search(line):
         return False
     if SECTION_NUMBER.match(line):

@@ -25,12 +25,7 @@ from specx.documents.formats import (
     wrongly_named,
 )
 from specx.documents.headings import is_caption
-from specx.documents.jsonl import (
-    LineError,
-    looks_like_json,
-    parse_json,
-    parse_jsonl,
-)
+from specx.documents.jsonl import LineError, looks_like_json, parse_json, parse_jsonl
 from specx.documents.paragraphs import grouped
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
@@ -163,10 +158,7 @@ def _captioned(paragraph: Paragraph) -> Paragraph:
 
 
 def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
-    """Return the beginning of a source, and the request for all of it.
-
-    A source that can be read only once (stdin, a pipe) is read completely here.
-    """
+    """Return the beginning of a source, and the request for it; stdin and pipes are read here."""
     path = None if source == STDIN else require_file(source)
     if path and path.is_file():
         head, data = read_bytes(path, _HEADER_WITHIN), b""

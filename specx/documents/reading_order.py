@@ -22,7 +22,6 @@ from specx.documents.cells import (
     form_boxes,
     is_smaller,
     is_table,
-    is_worded,
     is_wrapped,
     labelled,
     ruled,
@@ -51,8 +50,6 @@ _PROSE = 7.0  # lines of prose are longer
 _STOPS = (".", "!", "?")
 _ITEM = re.compile(r"\(?\w{1,3}[.)] |[•–-] ")
 _NARROWEST = 2.0  # a column that the file has drawn as one
-_APART = 2.0  # between the words of a line and those of another cell
-_HEAD = 1.8  # between the base lines of a page's head and its text, at least
 
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
@@ -64,38 +61,11 @@ def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> lis
 
     ``boxes``: the boxes drawn on the page.
     """
-    if (rows := _rows_of_file(pieces)) is not None:
-        return [(row, False) for row in rows]
     if len(pieces) > _MOST:
         return [(row, False) for row in _rows(sorted(pieces, key=lambda p: -p.base))]
     return list(
         _read(sorted(pieces, key=lambda p: -p.base), _rules_of(boxes, pieces), inside=False)
     )
-
-
-def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
-    """Return the rows in file order, if they go down the page one by one."""
-    rows: list[Row] = []
-    torn: set[int] = set()  # rows with a note in the margin, perhaps, or with the label of a cell
-    for piece in pieces:
-        above = rows[-1][-1] if rows else None
-        if above is None or above.base - piece.base > PITCH * piece.size:
-            rows.append([piece])
-        elif abs(above.base - piece.base) < LEVEL * piece.size and piece.start > above.end:
-            apart = piece.start - above.end > _APART * piece.size and is_worded(above)
-            if apart or is_smaller(above, piece.size) or is_smaller(piece, above.size):
-                torn.add(len(rows) - 1)
-            rows[-1].append(piece)
-        else:
-            return None
-    last = len(rows) - 1
-    for n, near in ((0, 1), (last, last - 1)):  # the head and the foot of a page
-        if (
-            0 <= near <= last
-            and abs(rows[n][0].base - rows[near][0].base) > _HEAD * rows[n][0].size
-        ):
-            torn.discard(n)
-    return rows if len(pieces) - len(rows) < LINES and not torn else None
 
 
 class _Rules(NamedTuple):
@@ -129,12 +99,8 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
     """Yield the rows of a region. ``pieces``: sorted from the top; ``inside``: it is in a table."""
-    if len(pieces) == 1:
-        yield pieces, False
-        return
     rows = _rows(pieces)
-    one = len(rows) == 1 and not inside
-    if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
+    if (len(rows) == 1 and not inside) or _go_down(rows):
         yield from ((row, False) for row in rows)
         return
     level = rules.among(rows) if len(rows) > 1 else ()
@@ -184,6 +150,13 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         return
     for part in filter(None, parts):
         yield from _read(part, rules, inside=inside)
+
+
+def _go_down(rows: Sequence[Row]) -> bool:
+    """Return True for rows of one piece each, which the file has drawn from the top down."""
+    return all(len(row) == 1 for row in rows) and all(
+        a.index < b.index and a.base - b.base > PITCH * b.size for (a,), (b,) in pairwise(rows)
+    )
 
 
 def _filled(sides: Sides) -> float:
@@ -239,9 +212,6 @@ def _rows(pieces: Iterable[TextPiece]) -> list[Row]:
         else:
             rows.append([piece])
     rows = [_sorted(row) if len(row) > 1 else row for row in rows]
-    sizes = [piece.size for row in rows for piece in row]
-    if min(sizes, default=0.0) >= SMALL * max(sizes, default=0.0):
-        return rows
     for above, below in list(pairwise(rows)):
         for signs, row in ((above, below), (below, above)):
             if signs and row and _are_signs(signs, row):
@@ -293,8 +263,6 @@ def _going_on(side: Sequence[Row], *, at: int) -> int:
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if the margin beside prose has small notes, and nothing else."""
     notes, text = sorted(sides, key=len)
-    if not notes or len(text) <= len(notes):
-        return False
     apart = sum(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(notes))
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)

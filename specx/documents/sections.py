@@ -272,6 +272,8 @@ _NOTICE = re.compile(
     r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
     r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
     r"|(?:use of|not) the (?:intended|named) (?:recipient|addressee)"
+    r"|this e-?mail and any (?:attach|file)"
+    r"|\bwe (?:and our [\w ,]{1,40} )?(?:use|store)[\w ,]{0,40} cookies"
     r"|distribution of this (?:memo|document) is unlimited"
     r"|^this (?:memo|document|is|rfc)[\w ,-]{0,60} (?:internet|rfc) (?:standards|edit|community)"
     r"|where it is feasible, a syllabus|subject to formal revision before publication"
@@ -295,7 +297,7 @@ _HINTS = (  # one of them is in all that these find, and they are found faster
     "trademark", "licen", "commons", "gutenberg", "ebook", "e-book", "etext", "e-text",
     "released under", "droits", "rechte", "in no event", "is provided", "all copies", "neutral",
     "publisher", "intellectual", "recipient", "addressee", "of this memo", "of this document",
-    "internet", "rfc", "syllabus", "formal revision",
+    "internet", "rfc", "syllabus", "formal revision", "mail and any", "cookies",
 )  # fmt: skip
 _LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
 # A document with such a title is what it says, and all of it is read.
@@ -331,10 +333,7 @@ _WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind mo
 
 
 def is_notice(text: str, hints: Sequence[str] = _HINTS) -> bool:
-    """Return True for text that occurs only in copyright or publisher's notices.
-
-    ``hints``: those of ``_HINTS`` that the document has.
-    """
+    """Return True for text that only notices have; ``hints``: those that the document has."""
     if not _has_one(hints, text):
         return False
     found = list(islice(_NOTICE.finditer(text), 2))

@@ -192,8 +192,6 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
         return rows
     usual = rows[len(rows) // 2][0].size
     ends = rows[0][0].base - rows[1][0].base, rows[-2][0].base - rows[-1][0].base
-    if max(ends) <= _APART * usual:
-        return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
     least = max(gaps[len(gaps) // 2], usual)
     aparts = [  # columns of two sizes have gaps that are smaller than their lines

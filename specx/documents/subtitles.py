@@ -58,8 +58,9 @@ _TAG = re.compile(
 _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
 # What is heard and not said, and who made the captions.
 _UNSAID = re.compile(
-    r"\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*|\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*"
-    r"|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
+    r"(?:image|video|audio|sticker|gif|document|<media) omitted>?|messages and calls are end-to.*"
+    r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*|\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1"
+    r"|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")
@@ -167,7 +168,9 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         below = lines[start + 1 : end] if form is not _FORMS[0] else ()
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
         line_end = "|" if groups.keys() & {"frame", "tenth"} else "\\N"
-        shown = [*(groups.get("said") or "").replace("\\h", " ").split(line_end), *below]
+        line = groups.get("said") or ""
+        line = line.replace("\\h", " ") if form is _FORMS[0] else line
+        shown = [*line.split(line_end), *below]
         said = _VOICE.split("\n".join(shown))  # what is said, with names between
         frame = groups.get("frame")
         seconds = int(int(frame) / rate) if frame and rate else _seconds(each)
@@ -188,7 +191,8 @@ def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
 
 
 def _said(lines: Sequence[str]) -> Iterator[str]:
-    texts = (clean_line(html.unescape(_TAG.sub("", line))) for line in lines)
+    # Messengers put a mark of direction in front of what nobody has typed.
+    texts = (clean_line(html.unescape(_TAG.sub("", line)).strip("\u200e ")) for line in lines)
     return (text for text in texts if not _UNSAID.fullmatch(text))
 
 
@@ -242,4 +246,5 @@ def _paragraphs(turns: Sequence[tuple[str, str, str]], longest: int) -> Iterator
 
 
 def _paragraph(text: str, time: str, speaker: str) -> Paragraph:
-    return Paragraph(f"{speaker}: {text}" if speaker else text, None, label=time)
+    said = f"{speaker}: {text}" if speaker else text
+    return Paragraph(said, None, label=time, speaker=speaker)

@@ -17,6 +17,7 @@ from specx.documents.text import clean_line
 _ROUND_BULLET = re.compile(r"^[ \t]*o(?=[ \t]{2,}\S)")
 _ROW = re.compile(r"(?P<left>\S.*?) {4,}(?P<right>\S.{0,40})$")
 _LABELS = re.compile(rf"(?:{VALUE}|§.*|\W)[.):]?$|.*:$|(?:section|article)\s\S+$", re.IGNORECASE)
+_LABELLED = re.compile("[^\\s！？。]{1,8}\u3000+\\S")
 _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
 
 
@@ -46,6 +47,9 @@ def numbered_lines(text: str) -> Iterator[NumberedLine]:
     If a line contains other separators, it yields more lines than an editor shows.
     """
     for number, line in enumerate(text.split("\n"), start=1):
+        if "\u3000" in line:  # of Japanese: an indentation, or the gap between label and value
+            line = f"\v{line}\v" if _LABELLED.match(line) else line
+            line = f"\v{line}" if line[0] == "\u3000" else line
         for piece in _INNER_LINE_END.split(line.replace("\f", "\v\v")):
             yield NumberedLine(number, clean_line(_ROUND_BULLET.sub("•", piece)), _gap(piece))
 

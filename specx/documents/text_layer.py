@@ -38,7 +38,6 @@ _MIXED_SHARE, _LETTERS_OF_MIXED = 0.1, 0.35
 _SIGN = re.compile("[\u3400-\ud7a3]")  # of Chinese and of Hangul
 _FEWEST_SIGNS = 60  # different ones, of 200 or more
 _USUAL_SHARE = 0.5  # of a text in them is of usual letters; with letters exchanged, a third
-_CYRILLIC_OR_GREEK = re.compile("[\u0370-\u052f\u1f00-\u1fff]")
 # A capital behind a small letter, as in an alphabet that is shifted by some letters.
 _INNER_CAPITAL, _INNER_SHARE = re.compile("[α-ωа-џґ][Α-ΩЀ-ЯҐ]"), 0.01  # of the characters
 _USUAL = {"CYRILLIC": set("оеаитнсрвлі"), "GREEK": set("αοιετσνη")}  # in most languages
@@ -96,9 +95,11 @@ _LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(
 def garbled(pages: Sequence[PageLines]) -> list[int]:
     """Return the numbers of the pages whose text differs from the printed letters."""
     judged = {page.number: _is_garbled(page) for page in pages}
-    if True in judged.values() and False not in judged.values():
+    texts = {page.number: " ".join(line.text for line in page.lines) for page in pages}
+    exchanged = any(judged[n] and not is_undecoded(text) for n, text in texts.items())
+    if exchanged and False not in judged.values():
         # A page of few letters in a document in which no page can be believed.
-        judged = {page.number: any(line.text for line in page.lines) for page in pages}
+        judged = {number: bool(text) for number, text in texts.items()}
     return [number for number, wrong in judged.items() if wrong]
 
 
@@ -223,8 +224,6 @@ def _is_of_no_language(text: str, folded: str) -> bool | None:
     signs = _SIGN.findall(text)
     if 2 * len(signs) > len(text.replace(" ", "")):
         return len(set(signs)) < _FEWEST_SIGNS if len(signs) >= _FEWEST_PAIRS else None
-    if not _CYRILLIC_OR_GREEK.search(folded):
-        return None
     letters = Counter(filter(str.isalpha, folded))
     for script, usual in _USUAL.items():
         own = {c: n for c, n in letters.items() if _name(c).startswith(script)}

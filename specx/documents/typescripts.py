@@ -161,9 +161,10 @@ def _without_line_numbers(text: str) -> str:
     go_on = sum(each.string[each.end() : each.end() + 1].islower() for each in found if each)
     if follow < 0.9 * (len(numbers) - 1) or go_on < 0.1 * len(numbers):
         return text
+    bare = ((line.lstrip("\f"), _LINE_NUMBER.match(line.lstrip("\f"))) for line in lines)
     return "\n".join(
-        "\f" * line.startswith("\f") + _LINE_NUMBER.sub("", line.lstrip("\f"), count=1)
-        for line in lines
+        "\f" * line.startswith("\f") + (rest[found.end() :] if found else rest)
+        for line, (rest, found) in zip(lines, bare, strict=True)
     )
 
 
@@ -182,7 +183,12 @@ def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
     dropped: set[int] = set()
     for run in runs:
         pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(run)]
-        goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
+        long = _LONG * max(len(lines[n].text) for n in run)
+        goes_on = sum(
+            not ENDS_SENTENCE.search(a)
+            and (b[0].islower() or (len(a) >= long and is_in_capitals(b)))
+            for a, b in pairs
+        )
         if len(run) >= _FEWEST_DOUBLE and goes_on >= 0.3 * len(pairs):
             kept = set(run) | {a + 1 for a, b in pairwise(run) if b - a > 2}
             dropped |= set(range(run[0], run[-1])) - kept

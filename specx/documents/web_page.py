@@ -8,12 +8,13 @@ from specx.documents.child_worker import RefusedError
 from specx.documents.pandoc import FURNITURE
 
 _NOT_SHOWN = (
-    "script, style, noscript, template, iframe, object, audio, video, canvas, svg, button, select, "
+    "noscript, template, iframe, object, audio, video, canvas, svg, button, select, "
     "textarea, meter, progress, input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], "
     "[role='search']"
 )
 _HIDES = re.compile(
-    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden|(?:left|top)\s*:\s*-\d{4,}px)",
+    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden"
+    r"|(?:left|top)\s*:\s*-(?:[5-9]\d{3}|\d{5,})px)",
     re.IGNORECASE,
 )
 _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
@@ -65,6 +66,8 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
         what = f"is a frameset without text; name its pages instead: {files}"
         raise RefusedError("unreadable", reason=what)
     hidden = _hidden(page)
+    for node in page.css("script, style"):
+        node.decompose()
     _show_without_scripts(page)
     for node in page.css(_NOT_SHOWN):
         node.decompose()
@@ -82,7 +85,12 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     taken = [f'<div class="{FURNITURE}">{node.inner_html}</div>' for node in outer]
     for node in outer:
         node.remove()
-    return "\n".join([_UNKNOWN.sub(r"<\1div", page.html or ""), *taken]), images, hidden
+    return "\n".join([as_divisions(page.html or ""), *taken]), images, hidden
+
+
+def as_divisions(html: str) -> str:
+    """Return HTML in which elements that pandoc does not know are divisions."""
+    return _UNKNOWN.sub(r"<\1div", html)
 
 
 def _parsed(text: str) -> Any:

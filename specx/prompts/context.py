@@ -160,9 +160,7 @@ class Context:
             self.items.append(each.kind == "item" or bool(listed))
 
     def is_outcome(self, number: int) -> bool:
-        """Return True if paragraph ``number`` is a heading or table row that states a decision, or
-        a heading that asks a question which the next paragraph answers.
-        """
+        """Return True for a decision in a heading or row, and a heading answered below."""
         each, below = self._paragraphs[number], self.text(number + 1)
         if each.kind not in ("heading", "table"):
             return False

@@ -19,13 +19,7 @@ from specx.errors import ModelError
 from specx.profile import LONGEST_DIGEST, SHORTEST_DIGEST
 from specx.prompts.choice import choose
 from specx.prompts.context import Candidate
-from specx.prompts.prompt import (
-    Piece,
-    Prompt,
-    Unit,
-    make_units,
-    too_little_room,
-)
+from specx.prompts.prompt import Piece, Prompt, Unit, make_units, too_little_room
 from specx.prompts.quotable import quotable
 from specx.prompts.quotation import LONGEST, DigestReader
 from specx.prompts.tokens import encode_text, token_counter
@@ -94,10 +88,7 @@ class Digest:
         return [replace(self._prompt(units, room, asked), candidates=by_length * len(found))]
 
     def reader(self, prompt: Prompt) -> DigestReader:
-        """Return a reader for the output that answers ``prompt``.
-
-        If the model copies text beyond the end of a sentence, the reader cuts that text off.
-        """
+        """Return a reader for the output, which cuts off text beyond the end of a sentence."""
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
         marked = [unit for unit in prompt.units if unit.marked]

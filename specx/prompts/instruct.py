@@ -150,10 +150,7 @@ class Instruct:
         return self._encode_content(self._content(text)[0])
 
     def document_tokens(self, prompt: Prompt) -> DocumentTokens | None:
-        """Return the document's tokens in a prompt, and the characters of each token.
-
-        None if the tokenizer has no offsets.
-        """
+        """Return the document's tokens in a prompt; None for a tokenizer without offsets."""
         begin, end = prompt.origins[0].start, prompt.origins[-1].end
         spans = self._spans(prompt) or []
         places = [n for n, (_, span) in enumerate(spans) if begin <= span[0] < end]

@@ -11,14 +11,7 @@ from itertools import pairwise
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.headings import is_caption
-from specx.documents.prose import (
-    PROSE,
-    is_fragment,
-    is_prose,
-    is_sentence,
-    running,
-    why_not_prose,
-)
+from specx.documents.prose import PROSE, is_fragment, is_prose, is_sentence, running, why_not_prose
 from specx.documents.sections import is_reference
 from specx.documents.sentences import sentence_spans
 from specx.documents.shapes import ENDS_SENTENCE, is_linked, is_verdict, leads

@@ -150,11 +150,7 @@ class DigestReader(OutputReader):
 
 
 def _quote(written: str, unit: Unit) -> Quote:
-    """Return the output as a quote, completed if the model broke the unit's sentence off.
-
-    The model breaks off long sentences. It does not stop at the end of a sentence without a full
-    stop.
-    """
+    """Return the output as a quote, completed if the model broke a long sentence off."""
     sentence, written = " ".join(unit.text.split()), " ".join(written.split())
     is_unit = written.startswith(sentence) or sentence.startswith(written)
     place = {each.name: getattr(unit, each.name) for each in fields(Place)}

@@ -64,11 +64,7 @@ def sentence_sources(
 
 
 def tokens_of(output: Output, start: int, end: int, count: int) -> range:
-    """Return the range of tokens that wrote a sentence.
-
-    The range begins with the first token that ends inside the sentence. It ends with the first
-    token that reaches the sentence's end.
-    """
+    """Return the tokens that wrote a sentence, the one with its beginning and its end included."""
     lengths = output.lengths[:count]
     first = bisect_left(lengths, start + 1)
     return range(first, min(bisect_left(lengths, end, lo=first) + 1, len(lengths)))

@@ -81,3 +81,14 @@ def test_a_document_with_macros_is_read(save: SaveFile) -> None:
     kind = "application/vnd.ms-word.document.macroEnabled.main+xml"
     data = offices.docx(offices.paragraph("It turns."), **{"[Content_Types].xml": f"<Types>{kind}"})
     assert read(save, "a.docm", data) == [("text", "It turns.")]
+
+
+def test_chapters_whose_notes_have_the_same_ids_keep_their_own(save: SaveFile) -> None:
+    chapter = (
+        '<p>Text {0}.<a epub:type="noteref" href="#n1">1</a></p>'
+        '<aside epub:type="footnote" id="n1"><p>Note {0}.</p></aside>'
+    )
+    doctype = '<!DOCTYPE html [<!ENTITY a "b">]>'
+    data = offices.epub(f"{doctype}{chapter.format('one')}", chapter.format("two"))
+    said = [("text", "Text one."), ("footnote", "Note one.")]
+    assert read(save, "a.epub", data) == [*said, ("text", "Text two."), ("footnote", "Note two.")]

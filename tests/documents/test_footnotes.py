@@ -27,6 +27,7 @@ def test_small_type_above_text_or_without_a_sign_is_none() -> None:
     assert footnotes([small, BODY], 10) == set()
     assert footnotes([BODY, [line("Figure 3: a bridge.", 100, 8)]], 10) == set()
     assert footnotes([BODY, [line("2You can learn it.", 100, 10, "2")]], 10) == set()
+    assert footnotes([BODY, [line("4 October 2021", 100, 8)]], 10) == set()
 
 
 def test_each_column_has_a_foot() -> None:

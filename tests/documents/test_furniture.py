@@ -62,6 +62,14 @@ def test_page_n_of_m() -> None:
     assert left([*body(1), "Page 1 of 2"], [*body(2), "Page 2 of 2"]) == [body(1), body(2)]
 
 
+def test_what_a_browser_prints_around_a_page() -> None:
+    top, foot = "11/30/21, 4:12 PM The mill is sold - The Gazette", "https://b.example/mill {}/2"
+    pages = [[top, *body(n), foot.format(n)] for n in (1, 2)]
+    assert left(*pages) == [body(1), body(2)]
+    chat = [["03/05/2021, 10:00 - Ann: It fell.", *body(n)] for n in (1, 2)]
+    assert left(*chat) == chat
+
+
 def test_short_documents_keep_their_text() -> None:
     pages = [["Same first line", "Text one."], ["Same first line", "Text two."]]
     assert left(*pages) == pages

@@ -81,6 +81,7 @@ def test_stamps_addresses_and_what_courts_put_on_top_are_no_headings(text: str) 
         "State Aid",
         "The Date of the Bridge",
         "B. Application of the Rule",
+        "Appendix B. Costs",
     ],
 )
 def test_headings_with_such_words_stay(text: str) -> None:

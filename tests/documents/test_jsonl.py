@@ -187,3 +187,15 @@ def test_texts_of_segments_stand_under_any_key_and_have_no_tags(save: SaveFile) 
     article = {"text": "The mill fell in 1911.", "segments": [{"start": 0, "end": 1}] * 3}
     path = save("b.json", json.dumps(article).encode())
     assert [each.text for each in require_documents(read_documents(path))] == [article["text"]]
+
+
+def test_a_bad_byte_concerns_its_record_alone() -> None:
+    good = b'{"text": "It turns, says Andr\xc3\xa9."}\n'
+    found = require_documents(parse_jsonl(good * 9 + b'{"text": "It f\xe9ll."}\n' + good, "a"))
+    assert [bool(each.warnings) for each in found] == [False] * 9 + [True, False]
+
+
+def test_a_text_in_parts_is_one_text() -> None:
+    parts = ["It fell on ", {"type": "bold", "text": "Monday"}, "."]
+    (document,) = require_documents(parse_jsonl(json.dumps({"text": parts}).encode(), "a"))
+    assert document.text == "It fell on Monday."

@@ -183,3 +183,8 @@ def test_an_encrypted_mail_is_refused(save: SaveFile) -> None:
     parts = ("Content-Type: application/pgp-encrypted\n\nVersion: 1",)
     with pytest.raises(DocumentError, match="is encrypted"):
         read_document(save("a.eml", f"{_MAIL}{_mixed('encrypted', *parts)}".encode()), QUICK)
+
+
+def test_a_line_that_a_mailbox_has_escaped_is_no_quotation(save: SaveFile) -> None:
+    mail = b"From ann@x Mon May  3 10:00:00 2021\nFrom: Ann\n\nIt turned\n>From then on\nit fell.\n"
+    assert read(save, "a.mbox", mail)[-1] == ("text", "It turned From then on it fell.")

@@ -33,6 +33,21 @@ def test_numbers_of_lines_beside_two_columns_are_no_text(tmp_path: Path) -> None
     assert drawn(tmp_path, rows).replace("\n", " ") == f"{TEXT} {TEXT}"
 
 
+def test_numbers_of_lines_of_several_pages_on_a_sheet_are_no_text(tmp_path: Path) -> None:
+    drawn_rows = []
+    for top in (700, 500):
+        for left in (80, 330):
+            for n, said in enumerate(
+                ("Who came?", "A man from", "the town.", "When?", "At nine."), 1
+            ):
+                base = top - 14 * n
+                parts = [(left, base, str(n)), (left + 20, base, said)]
+                parts += [(left + 110, base, "Yes.")]
+                drawn_rows += parts
+    rows = sorted(drawn_rows, key=lambda each: (-each[1], each[0]))
+    assert not any(map(str.isdigit, drawn(tmp_path, rows)))
+
+
 def test_letters_at_equal_distances_in_the_margin_are_no_text(tmp_path: Path) -> None:
     lines = set_lines(TEXT * 3, 90, 300)
     letters = [(60.0, base, "ABCDEFGH"[n]) for n, (_, base, _) in enumerate(lines[::4])]

@@ -218,3 +218,9 @@ def test_fields_within_a_line_are_read_in_their_places(save: SaveFile) -> None:
         for value, box in zip((b"Ann Lee", b"Aldmouth"), boxes, strict=True)
     ]
     assert text_of(save, form(*fields, drawn=line)) == "I, Ann Lee, of Aldmouth, am the owner."
+
+
+@pytest.mark.usefixtures("in_process")
+def test_boxes_that_are_off_are_told_too(save: SaveFile) -> None:
+    off = widget(b"Btn", b"/AS /Off /TU (Damage to the hull)", b"72 656 84 668")
+    assert text_of(save, form(off)) == "Name of the ship: ☐ Damage to the hull"

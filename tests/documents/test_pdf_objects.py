@@ -46,6 +46,37 @@ def test_what_nobody_sees_is_left_out_and_counted(
 
 
 @pytest.mark.usefixtures("in_process")
+def test_words_under_bars_are_left_out_beside_white_letters_on_a_dark_band(save: SaveFile) -> None:
+    band = b"0 0 0.5 rg 60 590 500 30 re f 1 g " + shown("The office of mills", y=600) + b"0 g "
+    bar = b"60 495 500 15 re f "
+    document = read_document(save("a.pdf", page(band, SEEN, shown("Ann said so.", y=500), bar)))
+    assert "office" in document.text
+    assert "Ann" not in document.text
+    assert document.warnings == (WARNING.replace("31", "10"),)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_file_that_hangs_on_a_page_is_named(save: SaveFile) -> None:
+    note = (
+        b"/Annots [<< /Type /Annot /Subtype /FileAttachment /Rect [9 9 20 20] "
+        b"/FS << /Type /Filespec /F (offer.txt) /UF (offer.txt) >> >>]"
+    )
+    document = read_document(save("a.pdf", page(SEEN, extra=note)))
+    assert document.warnings == ("1 attachment was not read: offer.txt.",)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_words_that_an_annotation_strikes_out_are_left_out(save: SaveFile) -> None:
+    note = (
+        b"/Annots [<< /Type /Annot /Subtype /StrikeOut /Rect [72 598 600 612] "
+        b"/QuadPoints [72 612 600 612 72 598 600 598] >>]"
+    )
+    document = read_document(save("a.pdf", page(SEEN, shown("It is sold.", y=600), extra=note)))
+    assert document.text == "The bridge was closed on Monday, and nobody was told why."
+    assert document.warnings == (WARNING.replace("31", "9"),)
+
+
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     "before",
     [
@@ -103,6 +134,14 @@ def test_a_page_whose_text_stands_beside_it_is_told(save: SaveFile) -> None:
     document = read_document(save("a.pdf", pdfs.pages_pdf([beside, pdfs.stream(SEEN)])))
     assert document.warnings[0].startswith("23 invisible characters")
     assert "on page 1" in document.warnings[0]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_much_text_beside_a_page_with_text_is_told(save: SaveFile) -> None:
+    beside = [shown("Nobody sees this sentence.", 72, -20 - 12 * n) for n in range(9)]
+    document = read_document(save("a.pdf", page(SEEN, *beside)))
+    assert document.warnings[0].startswith("207 invisible characters")
+    assert "Nobody" not in document.text
 
 
 @pytest.mark.usefixtures("in_process")

@@ -161,6 +161,30 @@ def test_blanks_that_were_filled_in(save: SaveFile, blank: str) -> None:
     assert read(save, draw) == ["I, Ann Lee, of Aldmouth, say that the mill is mine."]
 
 
+def test_a_value_longer_than_the_rest_of_its_line_stands_behind_it(save: SaveFile) -> None:
+    value = "Ann Elizabeth Lee of Aldmouth, of Harwick and of the mill beside the river"
+
+    def draw(canvas: Canvas) -> None:
+        canvas.drawString(72, 700, "The owner is ____, of town.")
+        canvas.drawString(76 + canvas.stringWidth("The owner is ", FONT, 11), 701, value)
+
+    assert "The owner is ____, of town." in " ".join(read(save, draw))
+
+
+def test_short_words_that_are_struck_one_by_one_do_not_hold(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        x = 72.0
+        canvas.setLineWidth(0.6)
+        for word in ("It", "may", "be", "sold", "by", "a", "court."):
+            end = x + canvas.stringWidth(word, FONT, 11)
+            canvas.drawString(x, 700, word)
+            canvas.line(x, 703, end, 703)
+            x = end + 4
+        canvas.drawString(72, 680, "It stays where it is.")
+
+    assert read(save, draw) == ["It stays where it is."]
+
+
 def test_what_is_struck_out_does_not_hold(save: SaveFile) -> None:
     def draw(canvas: Canvas) -> None:
         x = 72.0

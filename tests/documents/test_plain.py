@@ -498,3 +498,26 @@ def test_a_numbered_clause_goes_on_in_the_next_line() -> None:
     assert [told for _, told in kinds(text)] == [
         "2.1 The council repairs the weir; cf. the report of Mr. Ray.", "2.2 It costs 500 pounds."
     ]  # fmt: skip
+
+
+def test_a_quoted_value_of_several_lines_is_in_its_row() -> None:
+    rows = [f'{n};"It turns.\nIt ""fell"" {n}."' for n in range(6)]
+    document = document_from_text("\n".join(rows), "a.csv", "text")
+    assert [each.text for each in document.paragraphs][1] == '1;"It turns. It ""fell"" 1."'
+    assert [each.lines for each in document.paragraphs][:3] == [(1, 1), (3, 3), (5, 5)]
+
+
+def test_a_title_in_capitals_may_end_in_an_abbreviation() -> None:
+    text = "2. APPLICATION OF THE MILL CO.\nThe mill asks for a wheel.\n\nIt is granted."
+    assert kinds(text)[0] == ("heading", "2. APPLICATION OF THE MILL CO.")
+
+
+def test_indentations_and_labels_of_japanese_begin_paragraphs() -> None:
+    lines = [
+        "場所\u3000第２会議室",
+        "出席者\u3000髙橋課長",
+        "\u3000水車は谷にあり、",
+        "誰もいない。",
+    ]
+    texts = [text for _, text in kinds("\n".join(lines))]
+    assert texts == ["場所 第２会議室", "出席者 髙橋課長", "水車は谷にあり、誰もいない。"]

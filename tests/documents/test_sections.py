@@ -31,6 +31,17 @@ def test_a_notice_of_copyright_is_told_anywhere() -> None:
     assert set(parts(*BODY, Paragraph("The licence allows to modify the bridge.", 4))) == {"body"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "We and our 412 partners use cookies to store and access personal data.",
+        "This e-mail and any attachments are confidential. Tell us if it was not for you.",
+    ],
+)
+def test_a_notice_of_cookies_or_of_a_mail_is_told_anywhere(said: str) -> None:
+    assert parts(*BODY, Paragraph(said, None), *BODY)[len(BODY)] == "copyright"
+
+
 def test_a_page_of_copyright_goes_whole() -> None:
     examples = Paragraph("This manual was made with these two as examples, and with thanks.", 2)
     page = [Paragraph("Copyright © 2020 The Council", 2), Paragraph(NOTICE, 2), examples]

@@ -1,5 +1,7 @@
 """Subtitles as their speech."""
 
+from dataclasses import replace
+
 import pytest
 
 from specx.documents.document import Document
@@ -271,3 +273,19 @@ def test_who_speaks_once_among_named_voices(save: SaveFile) -> None:
     assert [text for _, text in said(document)] == [
         "Ann: It fell. It was in 1911.", "Bob: Who paid?", "Ann: The town."
     ]  # fmt: skip
+
+
+def test_a_sentence_within_a_turn_has_its_speaker() -> None:
+    said = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ann>It turns. It fell.\n"
+    (place,) = document_from_subtitles(said, "a.vtt").places
+    first, second = (replace(place, start=start) for start in (0, place.text.index("It fell")))
+    assert (first.words, second.words) == ("0:00:01", "0:00:01, Ann")
+
+
+def test_what_a_chat_leaves_out_is_not_said() -> None:
+    text = "".join(
+        f"[03.05.21, 10:0{n}:10] Ann: \u200e{said}\n"
+        for n, said in enumerate(["image omitted", "It fell.", "<Media omitted>", "It stands."])
+    )
+    said = document_from_subtitles(text, "a.txt").paragraphs
+    assert [(p.label, p.text) for p in said] == [("03.05.21, 10:01:10", "Ann: It fell. It stands.")]

@@ -48,6 +48,7 @@ def test_other_letters_than_those_printed_are_told(seed: int) -> None:
     wrong = exchanged(ENGLISH, seed)
     assert garbled([page(ENGLISH, 1), page(wrong, 2)]) == [2]
     assert garbled([page(shifted(ENGLISH), 1), page("", 2), page("zqp 4", 3)]) == [1, 3]
+    assert garbled([page("\uf041\uf042 \uf043", 1), page("It fell.", 2)]) == [1]
 
 
 def test_numbers_of_glyphs_below_the_letters_are_told() -> None:

@@ -84,3 +84,14 @@ def test_pages_of_nothing_but_heads_are_kept() -> None:
 
 def test_a_text_of_short_lines_is_read_in_time() -> None:
     assert len(read("x\n" * 100_000).paragraphs[0].text) == 199_999  # in 3 s, not in 80
+
+
+def test_numbers_in_a_line_without_a_number_stay() -> None:
+    numbered = [f"{n:>2}  {line}" for n, line in enumerate(_LINES * 2, start=1)]
+    text = "\n".join(["Case 21   Document 31   Filed", "", *numbered])
+    assert read(text).paragraphs[0].text == "Case 21 Document 31 Filed"
+
+
+def test_capitals_with_a_blank_line_behind_each_line() -> None:
+    text = "\n\n".join(line.upper() for line in _LINES).replace("BROUGHT", "BROU¬\n\nGHT")
+    assert [each.text for each in read(text).paragraphs] == [" ".join(_LINES).upper()]
