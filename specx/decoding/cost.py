@@ -188,12 +188,14 @@ class Costs:
 class Begun:
     """The seconds of a text before drafting: the target's ``prefill``, and ``recording`` of a pass.
 
-    ``recording`` is 0 if nothing is recorded. ``rows``: the time that each further row adds to a
+    ``prefill`` is 0 while a GPU reads the ``prompt``, a number of tokens; ``recording`` is 0 if
+    nothing is recorded. ``rows``: the time that each further row adds to a
     pass, relative to a plain step. ``copies``: True if each pass copies weights to the GPU, and
     copying takes longer than computing the rows.
     """
 
     prefill: float = 0.0
+    prompt: int = 0
     recording: float = 0.0
     rows: float = 0.0
     copies: bool = False

@@ -1,6 +1,6 @@
 """Draft with an independent small model that sees all of a text, or chosen chunks of it."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -186,10 +186,6 @@ class ModelDrafter(Drafter):
     @property
     def kind(self) -> str:
         return self.draft_plan.cache.model_dump_json()
-
-    @property
-    def shapes(self) -> Set[TreeShape]:
-        return self._layouts.keys()
 
     def reshape(self, plan: TreePlan) -> None:
         """Grow other trees from now on, none larger than the first. No step may be in flight."""

@@ -5,16 +5,16 @@ the host can launch a step before it has read the previous step's tokens.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from specx.decoding.cost import Costs, Curve, TreePlan
+from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
 from specx.decoding.drafter import Drafter, NoDrafter
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.model_drafter import Layout, ModelDrafter
 from specx.decoding.runner import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.stages import Stages, TextEnd
@@ -112,6 +112,15 @@ class DecodingState:
         """Return True if ``prepare`` has anything to record."""
         with drafter.laid_out(plan):
             return self._runner_of(drafter).would_record(self.stages(drafter).keep)
+
+    def recorded(self, drafter: Drafter) -> Set[TreeShape]:
+        """Return the shapes of trees whose stages are recorded or need not be."""
+        ready = {
+            layout
+            for (each, layout, _), stages in self._stages.items()
+            if each is drafter and not self._runner_of(each).would_record(stages.keep)
+        }
+        return {TreeShape.of(each.grower.tree) for each in ready if isinstance(each, Layout)}
 
     def _prepare_verification(
         self, runner: Runner, stages: Stages, tree: TokenTree

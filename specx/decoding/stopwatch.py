@@ -64,13 +64,12 @@ class Stopwatch:
         return list(islice((seconds for seconds in known if seconds is not None), count))
 
     def spent(self, name: str) -> float:
-        """Return the seconds of a part so far. All runs of this part must be over."""
-        return sum(
-            seconds_between(begin, end)
-            for laps in self._laps
-            for part, begin, end in laps.spans
-            if part == name
-        )
+        """Return the seconds of a part so far, without waiting for a GPU.
+
+        0 while the GPU has not reported all of them.
+        """
+        known = [laps.seconds(name) for laps in self._laps if name in laps]
+        return 0.0 if None in known else sum(known)  # type: ignore[arg-type]
 
     def finish(self) -> Timings:
         """Return the seconds of all parts: ``total`` since the start, ``host`` for the rest.
@@ -99,6 +98,9 @@ class Laps:
         self._device = device
         self.began = self._last = now(device)
         self.spans: list[tuple[str, Moment, Moment]] = []
+
+    def __contains__(self, name: str) -> bool:
+        return any(part == name for part, _, _ in self.spans)
 
     def end(self, name: str) -> None:
         """End a part now."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from specx.decoding.cost import Acceptance, Costs, TreeShape
+from specx.decoding.cost import Acceptance, Begun, Costs, TreeShape
 from specx.records import Speedup, Step
 
 Strategy = Literal["plain", "lookup"] | TreeShape
@@ -49,6 +49,10 @@ class Times:
     def note_plain(self, seconds: float) -> None:
         """Record a plain token."""
         self.plain.append(seconds / self.pace)
+
+    def assume(self, seconds: float) -> None:
+        """Take plain tokens to last so long, since none of this text's is timed."""
+        self.plain, self.at_start = [seconds] * PLAIN_STEPS, seconds
 
     def note(self, strategy: Strategy, step: Step) -> bool:
         """Record a step of another strategy; return True if it drafted and is not a warm-up."""
@@ -138,6 +142,7 @@ class KnownCosts:
 
     costs: dict[str, Costs] = field(default_factory=dict)
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    begun: dict[str, Begun] = field(default_factory=dict)  # of the texts of these costs
 
     def costs_at(self, kind: str, estimated: Costs) -> Costs | None:
         """Return the costs for a text; ``estimated``: the text's own, from a plain step.

@@ -33,6 +33,8 @@ ON_GPU = 1.5  # times as much, since prompts take a larger part of the time, and
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be measured
+SURELY = 1.1  # speedup expected by the pair's last text for a text to draft from its first token on
+ALIKE = 4.0  # between the lengths of prompts of such texts, at most
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
 LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 16
 # Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
@@ -96,11 +98,37 @@ class Tuner:
     _gain: float = 0.0  # drafts that lookup expects to have accepted if it drafts alone
     _drafts: bool = False  # drafting has begun
     _undecided: bool = False  # a step came that the last decision does not know
+    _assumes: bool = False  # a plain token's seconds are those of an earlier text
     _worst: float = 1.0  # speed over plain of a text whose draft is tried and never right
 
     def __post_init__(self) -> None:
         before = self.known.acceptance.get(self.kind) if self.kind else None
         self.acceptance = before.carried() if before else Acceptance()
+        self._assumes = self._is_sure()
+        if self._assumes:
+            assert self.kind is not None
+            self._costs, self._is_measured = self.known.costs[self.kind], True
+            self.times.assume(self.costs.plain)
+
+    def _is_sure(self) -> bool:
+        """Return True if drafting should pay by the pair's last text, with trees that are recorded.
+
+        Then no plain token is timed, and the draft is read right behind the target.
+        """
+        before = self.known.begun.get(self.kind) if self.kind else None
+        if self.below is None or self.measures or before is None or not self._recorded:
+            return False
+        assert self.kind is not None
+        costs, longer = self.known.costs[self.kind], self.begun().prompt / before.prompt
+        plain, reading = self.left * costs.plain, before.prefill * longer * self.reads
+        expected = reading + self._best(costs, self.acceptance, plain, self._recorded)[1]
+        is_alike = 1 / ALIKE <= longer <= ALIKE
+        return is_alike and SURELY * self.below * expected < plain
+
+    @property
+    def _recorded(self) -> list[TreeShape]:
+        recorded = self.recorded()
+        return [each for each in self.shapes if each in recorded]
 
     # Before a step.
 
@@ -310,6 +338,8 @@ class Tuner:
         is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
         every = is_known or not self.measures
         shapes = [each for each in self.shapes if every or each.nodes < FIRST]
+        if self._assumes:
+            shapes = self._recorded
         return self._best(costs, self.acceptance, max(self.left, 1) * costs.plain, shapes)[0]
 
     def use(self, plan: TreePlan) -> None:
@@ -326,8 +356,13 @@ class Tuner:
         self.known.acceptance[self.kind] = self.acceptance
         times, left = self.times, max(self.left, 1)
         if self._drafting and not self.measures:
-            drafting = median_low(self._drafting)
-            self._costs = self.costs.learned(self.shape, times.recent, drafting)
+            drafting, before = median_low(self._drafting), self.costs
+            self._costs = before.learned(self.shape, times.recent, drafting)
+            if self._assumes:  # a plain token differs from that text's as a verification does
+                rows, self._assumes = self.shape.nodes + 1, False
+                plain = before.plain * self._costs.verify(rows) / before.verify(rows)
+                self._costs = before.at(plain).learned(self.shape, times.recent, drafting)
+                times.assume(plain)
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
@@ -341,7 +376,7 @@ class Tuner:
         plain = left * self.costs.plain
         may_be_luck = times.seen <= LOOKS[1]
         if not (self.measures or may_be_luck):
-            self.known.costs[self.kind] = self.costs
+            self.known.costs[self.kind], self.known.begun[self.kind] = self.costs, self.begun()
         if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
             return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds or hoped > plain:

@@ -69,12 +69,20 @@ class SimulatedPair:
             seconds, tokens = seconds + step.seconds, tokens - len(step.tokens)
         return seconds
 
-    def tuned(self, tokens: int, known: KnownCosts | None = None, seed: int = 0) -> "Written":
-        """Write a text of ``tokens`` tokens as ``decode`` does, and as the tuner decides."""
+    def tuned(
+        self,
+        tokens: int,
+        known: KnownCosts | None = None,
+        seed: int = 0,
+        kept: set[TreeShape] | None = None,
+    ) -> "Written":
+        """Write a text of ``tokens`` tokens as ``decode`` does, and as the tuner decides.
+
+        ``kept``: shapes that are recorded, which later texts share; None: there are none."""
         random, costs = Random(seed), self.costs
-        recorded: set[TreeShape] = set()
+        recorded: set[TreeShape] = set() if kept is None else kept
         rows = CPU_ROWS if self.on_cpu else 0.0
-        begun = Begun(prefill=self.prefill, recording=costs.record_verify, rows=rows)
+        begun = Begun(prefill=self.prefill, prompt=4000, recording=costs.record_verify, rows=rows)
         measures = self.on_cpu or self.experts
         tuner = Tuner(
             below=1.0, left=tokens, shape=TreeShape.of(self.tree), known=known or KnownCosts(),
@@ -87,8 +95,9 @@ class SimulatedPair:
         drafts, place = False, 0
         if costs.record_verify and tuner.may_record:  # while the target reads
             first = TreeShape.of(tuner.first_trees().tree)
+            if first not in recorded:
+                written.seconds += max(0.0, costs.recording - self.prefill)
             recorded.add(first)
-            written.seconds += max(0.0, costs.recording - self.prefill)
         while tokens > 0:
             change = tuner.decide()
             plan = change if isinstance(change, TreePlan) else None
