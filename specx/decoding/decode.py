@@ -277,8 +277,8 @@ def _begin_drafting(
     state, drafter = workspace.state, workspace.drafter
     for progress in state.stopwatch.each("draft_prefill", drafter.prefill(text, state.target)):
         yield from pending.then(progress)
+    state.draft_with(drafter, tuner.first_trees())
     drafter.commit(Path.of(state.end.root))
-    state.draft_with(drafter)
     if tuner.needs_retrieval:
         yield from pending.all()
         tuner.learn_costs(with_retrieval(tuner.costs, state))

@@ -67,8 +67,11 @@ class DecodingState:
         self.end.root.copy_(Path.of(chosen).readable().last)
         return HostCopy(chosen)
 
-    def draft_with(self, drafter: Drafter) -> None:
-        """Switch to another drafter."""
+    def draft_with(self, drafter: Drafter, trees: TreePlan | None = None) -> None:
+        """Switch to another drafter; ``trees``: its first ones, if no tokens are pending."""
+        if trees is not None:
+            assert isinstance(drafter, ModelDrafter), "trees are chosen only for a draft model"
+            drafter.use(trees)
         self.drafter, self.steps = drafter, 0
         self.runner = self._runner_of(drafter)
         self.runner.forget(drafter.retrieve)  # it depends on how the text is cut
