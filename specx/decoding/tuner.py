@@ -336,7 +336,7 @@ class Tuner:
             if self._assumed and times.seen == LOOKS[3]:
                 # A plain token differs from that text's as a verification does.
                 last, rows = self.known.costs[self.kind], self.shape.nodes + 1
-                plain = last.plain * self._costs.verify(rows) / last.verify(rows)
+                plain = last.plain * self._costs.verify.points[rows] / last.verify(rows)
                 self._costs = last.at(plain).learned(self.shape, times.recent, drafting)
                 times.assume(plain)
         # All costs are of the pace at which they were measured, as is the plain token in them.

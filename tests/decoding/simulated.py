@@ -1,5 +1,6 @@
 """Pairs as tables of costs and of acceptance, and texts of theirs that a tuner decides on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
@@ -75,10 +76,12 @@ class SimulatedPair:
         known: KnownCosts | None = None,
         seed: int = 0,
         kept: set[TreeShape] | None = None,
+        begun_with: Callable[[Tuner], object] = id,
     ) -> "Written":
         """Write a text of ``tokens`` tokens as ``decode`` does, and as the tuner decides.
 
-        ``kept``: shapes that are recorded, which later texts share; None: there are none."""
+        ``kept``: shapes that are recorded, which later texts share; None: there are none.
+        ``begun_with``: is told the tuner."""
         random, costs = Random(seed), self.costs
         recorded: set[TreeShape] = set() if kept is None else kept
         rows = CPU_ROWS if self.on_cpu else 0.0
@@ -91,6 +94,7 @@ class SimulatedPair:
             shapes=shapes_for(self.tree, 1 if self.on_cpu else 16, measures=measures),
             measures=measures,
         )  # fmt: skip
+        begun_with(tuner)
         written = Written(seconds=self.prefill)
         drafts, place = False, 0
         if costs.record_verify and tuner.may_record:  # while the target reads
