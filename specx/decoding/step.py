@@ -118,12 +118,12 @@ class DecodingState:
 
     def recorded(self, drafter: Drafter) -> Set[TreeShape]:
         """Return the shapes of trees whose stages are recorded or need not be."""
-        ready = {
-            layout
+        missing = self._runner_of(drafter).would_record
+        return {
+            TreeShape.of(layout.grower.tree)
             for (each, layout, _), stages in self._stages.items()
-            if each is drafter and not self._runner_of(each).would_record(stages.keep)
+            if each is drafter and isinstance(layout, Layout) and not missing(stages.keep)
         }
-        return {TreeShape.of(each.grower.tree) for each in ready if isinstance(each, Layout)}
 
     def _prepare_verification(
         self, runner: Runner, stages: Stages, tree: TokenTree
