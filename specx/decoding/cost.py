@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 from statistics import median_low
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from specx.records import Step
 
 EVERY = (1, 2, 4, 8, LONGEST_INTERVAL)
 RETRIEVAL_SHARE = 0.08  # of a step, at most, where one of EVERY allows it
+UNKNOWN = 4  # steps between two retrievals that were not timed
+LARGER = 1.05  # times as long does a GPU verify twice as many rows, until it is known
 CPU_ROWS = 0.2  # of a pass of one row, that a further one takes on a CPU, until it is measured
 
 
@@ -120,13 +123,15 @@ class Costs:
     def learned(self, shape: TreeShape, steps: Sequence[Step], drafting: float) -> "Costs":
         """Return the costs corrected by steps with trees of ``shape``, whose drafting took so long.
 
-        All levels are expected to take the same time.
+        All levels are expected to take the same time, and larger trees hardly longer.
         """
         verify = median_low(step.seconds for step in steps) - drafting - self.rest
+        rows, points = shape.nodes + 1, self.verify.points
+        larger = {} if rows < max(points) else {2 * rows: LARGER * verify}
         return replace(
             self,
             draft=Curve({shape.width: drafting / shape.depth}),
-            verify=Curve({**self.verify.points, shape.nodes + 1: verify}),
+            verify=Curve({**points, rows: verify, **larger}),
         )
 
     @property
@@ -168,6 +173,8 @@ class Costs:
 
     def interval(self, shape: TreeShape) -> int:
         """Return the shortest interval, in steps, at which retrieval costs little per step."""
+        if not self.retrieval:
+            return UNKNOWN
         without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
         cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
         return next(cheap, EVERY[-1])
@@ -188,12 +195,14 @@ class Costs:
 class Begun:
     """The seconds of a text before drafting: the target's ``prefill``, and ``recording`` of a pass.
 
-    ``recording`` is 0 if nothing is recorded. ``rows``: the time that each further row adds to a
+    ``prefill`` is 0 while a GPU reads the ``prompt``, a number of tokens; ``recording`` is 0 if
+    nothing is recorded. ``rows``: the time that each further row adds to a
     pass, relative to a plain step. ``copies``: True if each pass copies weights to the GPU, and
     copying takes longer than computing the rows.
     """
 
     prefill: float = 0.0
+    prompt: int = 0
     recording: float = 0.0
     rows: float = 0.0
     copies: bool = False
@@ -217,9 +226,6 @@ class Begun:
 
 
 PRIOR = 0.75  # chance of a draft below an accepted one: a 0.5B draft of a 1.5B target on reports
-# More is accepted for each level than at places that are all alike: a draft knows where it is
-# uncertain. The pair of PRIOR: 1 % of three levels, 4 to 10 % of six, 11 % of ten.
-SURE = 0.01
 RESCUE = 0.8  # of this is the chance of very many siblings, where the likeliest is wrong
 PRIOR_STEPS = 4.0  # steps that the priors count for
 MEMORY = 0.975  # weight of a step in the next one of its kind: the latest 40 or so count
@@ -234,7 +240,7 @@ class Acceptance:
 
     ``tried``: by depth, the steps whose accepted path reached a level of this depth. ``hit``: by
     depth, the steps that accepted the level's likeliest node. ``missed``: the steps that rejected
-    the likeliest node, summed over all depths and weighted by ``cover``. ``rescued``: the steps
+    the likeliest node, summed over all depths and weighted by ``covers``. ``rescued``: the steps
     that rejected the likeliest node and accepted a sibling. ``could``: the number of levels below
     the first that trees were allowed to grow. ``grew``: the number of levels below the first that
     trees grew. ``wanted``, ``there``: like ``could`` and ``grew``, but counted only below accepted
@@ -257,20 +263,20 @@ class Acceptance:
 
     def record(self, step: Step, shape: TreeShape) -> None:
         """Count a step with a tree of ``shape``. Counts without new evidence fade slowly."""
-        accepted, is_rescued = len(step.ranks), False
-        reached = min(accepted + 1, step.levels)
+        accepted, covered = len(step.ranks), self.covers(shape)
+        # Below a sibling it is not known what the tree has.
+        siblings = (at for at, rank in enumerate(step.ranks) if rank > 1 and covered[at])
+        reached = min(accepted + 1, step.levels, next(siblings, step.levels) + 1)
         self._scale(FADING, since=reached)
-        for depth in range(reached):
+        for depth, cover in enumerate(covered[:reached]):
             rank = step.ranks[depth] if depth < accepted else 0
-            # Below a sibling, ranks say nothing of the likeliest node; a chain may have siblings in
-            # the place of deeper nodes.
-            is_hit = rank == 1 or (rank > 0 and (is_rescued or not cover(shape)))
+            # A chain may have siblings in the place of deeper nodes.
+            is_hit = rank == 1 or (rank > 0 and not cover)
             self.tried[depth] = MEMORY * self.tried[depth] + 1
             self.hit[depth] = MEMORY * self.hit[depth] + is_hit
             if not is_hit:
-                self.missed = MEMORY * self.missed + cover(shape)
+                self.missed = MEMORY * self.missed + cover
                 self.rescued = MEMORY * self.rescued + (rank > 0)
-                is_rescued = True
         self.could = MEMORY * self.could + shape.depth - 1
         self.grew = MEMORY * self.grew + step.levels - 1
         self.wanted = MEMORY * self.wanted + min(accepted, shape.depth - 1)
@@ -282,26 +288,37 @@ class Acceptance:
         A tree takes the likeliest nodes: below an accepted one, the draft's first choice and
         siblings, of which the first n have n / (n + 1) of the chance of very many.
         """
+        return self._best_nodes(shape)[0], 1 + (shape.depth - 1) * _share(self.grew, self.could)
+
+    def covers(self, shape: TreeShape) -> list[float]:
+        """Return by depth how often siblings are right where the likeliest node is wrong.
+
+        Relative to very many siblings: from 0 to 1.
+        """
+        return [beside / (beside + 1) for beside in self._best_nodes(shape)[1]]
+
+    def _best_nodes(self, shape: TreeShape) -> tuple[float, list[int]]:
+        """Return the chances of a tree's nodes, summed, and by depth the likeliest's siblings."""
         overall = _share(sum(self.hit), sum(self.tried), PRIOR, PRIOR_STEPS)
         many = _share(self.rescued, self.missed, RESCUE * overall, PRIOR_STEPS)
+        goes_on = _share(self.there, self.wanted)
         counts = zip(self.hit[: shape.depth], self.tried, strict=False)
         chances = [_share(hit, tried, overall, PRIOR_STEPS) for hit, tried in counts]
-        accepted = _best_nodes(shape, chances, many, _share(self.there, self.wanted))
-        if shape.width > 1:
-            accepted = min(accepted * (1 + SURE * (shape.depth - 1)), shape.depth)
-        return accepted, 1 + (shape.depth - 1) * _share(self.grew, self.could)
-
-    def surplus(self, shape: TreeShape, steps: Sequence[Step]) -> float:
-        """Return accepted drafts of steps with trees of ``shape`` over those expected, at most 1.
-
-        It takes away no more than SURE adds, since the steps are in the counts: nothing of a chain.
-        """
-        if shape.width == 1:
-            return 1.0
-        expected = self.expect(shape)[0]
-        accepted = sum(step.accepted for step in steps) + PRIOR_STEPS * expected
-        found = accepted / ((len(steps) + PRIOR_STEPS) * expected)
-        return max(1 / (1 + SURE * (shape.depth - 1)), min(1.0, found))
+        likeliest = [1.0, *accumulate((each * goes_on for each in chances), mul)]
+        continued, beside, total = [0] * shape.depth, [0] * shape.depth, 0.0
+        heap = [(-chances[0], 0, 0, 1.0)]  # chance, depth, place among siblings, chance of parent
+        for _ in range(shape.nodes):
+            chance, depth, place, parent = heappop(heap)
+            total -= chance
+            beside[depth] += place > 0 and parent == likeliest[depth]
+            before, share = (min(1.0, many * n / (n + 1)) for n in (place, place + 1))
+            sibling = parent * (1 - chances[depth]) * (share - before)
+            heappush(heap, (-sibling, depth, place + 1, parent))
+            if depth + 1 < shape.depth and continued[depth] < shape.width:
+                continued[depth] += 1
+                reached = -chance * goes_on
+                heappush(heap, (-reached * chances[depth + 1], depth + 1, 0, reached))
+        return total, beside
 
     @classmethod
     def constant(cls, chance: float) -> "Acceptance":
@@ -321,35 +338,6 @@ class Acceptance:
         if not since:
             for name in ("missed", "rescued", "could", "grew", "wanted", "there"):
                 setattr(self, name, factor * getattr(self, name))
-
-
-def _best_nodes(shape: TreeShape, chances: list[float], many: float, goes_on: float) -> float:
-    """Return the summed chances of the nodes of a tree, as in ``Acceptance.expect``.
-
-    ``chances``: of the first choice, by depth; ``many``: of very many siblings where it is wrong.
-    """
-    continued, total = [0] * shape.depth, 0.0
-    heap = [(-chances[0], 0, 0, 1.0)]  # chance, depth, place among siblings, chance of the parent
-    for _ in range(shape.nodes):
-        chance, depth, place, parent = heappop(heap)
-        total -= chance
-        before, share = (min(1.0, many * n / (n + 1)) for n in (place, place + 1))
-        sibling = parent * (1 - chances[depth]) * (share - before)
-        heappush(heap, (-sibling, depth, place + 1, parent))
-        if depth + 1 < shape.depth and continued[depth] < shape.width:
-            continued[depth] += 1
-            reached = -chance * goes_on
-            heappush(heap, (-reached * chances[depth + 1], depth + 1, 0, reached))
-    return total
-
-
-def cover(shape: TreeShape) -> float:
-    """Estimate how often a tree of this shape recovers from a wrong top draft by a sibling.
-
-    The result is relative to a tree with very many siblings: from 0 to 1.
-    """
-    beside = shape.nodes / shape.depth - 1  # siblings per level
-    return beside / (beside + 1)
 
 
 def _share(part: float, whole: float, prior: float = 1.0, weight: float = 0.1) -> float:

@@ -138,8 +138,11 @@ def decode(
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     begun = partial(_begun, workspace, len(prompt))
-    records = workspace.state.runner.records
-    tuner = methods.make_tuner(settings, pair, workspace.drafter, limit, begun, records=records)
+    state, drafter = workspace.state, workspace.drafter
+    tuner = methods.make_tuner(
+        settings, pair, drafter, limit, begun,
+        records=state.runner.records, recorded=partial(state.recorded, drafter),
+    )  # fmt: skip
     document = sources.document if sources else None
     return _events(workspace, tuner, budget, prompt, pool, document)
 
@@ -197,6 +200,7 @@ def _begun(workspace: Workspace, prompt: int) -> Begun:
     read = prompt / (prompt - kept) if reads_more else 1.0
     return Begun(
         prefill=read * state.stopwatch.spent("target_prefill"),
+        prompt=prompt,
         recording=state.runner.longest,
         rows=CPU_ROWS if state.end.root.device.type == "cpu" else 0.0,
         copies=state.target.model.is_streamed,
@@ -235,7 +239,7 @@ def _events(
         change = tuner.decide()
         trees = change if isinstance(change, TreePlan) else None
         if change is not None:
-            begins = change == "draft" and bool(tuner.times.plain)  # behind plain steps
+            begins = change == "draft" and state.steps > 0  # behind plain steps
             recorded = workspace.drafter if begins or trees is not None else None
             of_trees = tuner.first_trees() if begins else trees
             yield from budget.spend_all(steps.drain(recorded, of_trees))
@@ -273,8 +277,8 @@ def _begin_drafting(
     state, drafter = workspace.state, workspace.drafter
     for progress in state.stopwatch.each("draft_prefill", drafter.prefill(text, state.target)):
         yield from pending.then(progress)
+    state.draft_with(drafter, tuner.first_trees())
     drafter.commit(Path.of(state.end.root))
-    state.draft_with(drafter)
     if tuner.needs_retrieval:
         yield from pending.all()
         tuner.learn_costs(with_retrieval(tuner.costs, state))

@@ -1,12 +1,12 @@
 """The interface of a drafter, and the simplest one, which drafts nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor
 
-from specx.decoding.cost import TreePlan, TreeShape
+from specx.decoding.cost import TreePlan
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree, root_only
@@ -132,11 +132,6 @@ class Drafter(ABC):
         None: the trees have a fixed shape.
         """
         return None
-
-    @property
-    def shapes(self) -> Set[TreeShape]:
-        """The tree shapes whose stages may have been recorded."""
-        return frozenset()
 
 
 class NoDrafter(Drafter):

@@ -6,6 +6,7 @@ read by the same recorded pass, whatever the shape of the trees. The next level 
 padding rows.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -21,6 +22,7 @@ from specx.ops.trees import Level
 from specx.profile import TreeSettings
 
 ROWS = (16, 32, 64)  # of a pass
+SHALLOW = 4  # layers of a draft, at most, whose passes are recorded with each stage
 WORDS = 4  # of a set, at least: 16 levels of 16 nodes
 
 
@@ -53,7 +55,9 @@ class _Pass:
         self.chain = torch.zeros_like(self._sets)
         sets = chain_sets(rows, device)
         self.chain[:, : sets.shape[1]] = sets
-        self._shared = SharedPart(self._read)
+        # Between two graphs a GPU loses some 10 µs; what is recorded quickly has none of its own.
+        is_shallow = len(model.decoder_spec.layers) <= SHALLOW
+        self._run: Callable[[], Tensor] = self._read if is_shallow else SharedPart(self._read)
 
     def __call__(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, sets: Tensor,
@@ -62,7 +66,7 @@ class _Pass:
         self._cache = cache
         own = [self._tokens[: len(tokens)], self._positions, self._slots, self._sets]
         torch._foreach_copy_(own, [tokens, positions, slots, sets])
-        return self._shared()
+        return self._run()
 
     def _read(self) -> Tensor:
         cache, sets = self._cache, self._sets

@@ -1,6 +1,6 @@
 """The models of a run, and the drafter for each method of the command line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -155,8 +155,9 @@ def make_tuner(
     begun: Callable[[], Begun] = Begun,
     *,
     records: bool = False,
+    recorded: Callable[[], Set[TreeShape]] = frozenset,
 ) -> Tuner:
-    """Return the tuner of a text; ``left``, ``begun``: as in ``Tuner``; ``records``: of a runner.
+    """Return the tuner of a text; arguments as in ``Tuner``; ``records``: of a runner.
 
     Costs are learned from the steps where levels are filled up, and 64 rows of the target take
     hardly longer than one.
@@ -177,7 +178,7 @@ def make_tuner(
         reads=min(size, pair.weights) if drafter.features is None else 0.0,
         begun=begun,
         measures=measures,
-        recorded=lambda: drafter.shapes,
+        recorded=recorded,
         shapes=shapes_for(settings.tree, drafter.filled, measures=measures),
     )
 

@@ -1,6 +1,6 @@
 """Draft with an independent small model that sees all of a text, or chosen chunks of it."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -108,7 +108,7 @@ class ModelDrafter(Drafter):
             self._passes, self.filled = DraftPasses(self.model, words), ROWS[0]
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
-        self._use(TreePlan(plan.tree, plan.cache.every))
+        self.use(TreePlan(plan.tree, plan.cache.every))
         chain = len(self.layout.pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
         if self._passes is not None:
@@ -139,7 +139,7 @@ class ModelDrafter(Drafter):
             and all(layer.attention.delta is None for layer in layers)
         )
 
-    def _use(self, trees: TreePlan) -> None:
+    def use(self, trees: TreePlan) -> None:
         """Switch to trees of another shape. The caller makes sure that no tokens are pending."""
         self._lay_out(trees)
         self.layout.pending.zero_()
@@ -168,7 +168,7 @@ class ModelDrafter(Drafter):
 
     def begin(self, kept: int = 0) -> bool:
         self.cache.clear(kept)
-        self._use(TreePlan(self.draft_plan.tree, self.draft_plan.cache.every))
+        self.use(TreePlan(self.draft_plan.tree, self.draft_plan.cache.every))
         return True
 
     def forget_layouts(self) -> bool:
@@ -187,15 +187,14 @@ class ModelDrafter(Drafter):
     def kind(self) -> str:
         return self.draft_plan.cache.model_dump_json()
 
-    @property
-    def shapes(self) -> Set[TreeShape]:
-        return self._layouts.keys()
-
     def reshape(self, plan: TreePlan) -> None:
         """Grow other trees from now on, none larger than the first. No step may be in flight."""
+        if TreeShape.of(plan.tree) == TreeShape.of(self._trees.tree):
+            self._lay_out(plan)
+            return
         last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
-        self._use(plan)
+        self.use(plan)
         self.commit(Path.of(last))
 
     @contextmanager

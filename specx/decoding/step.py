@@ -5,16 +5,16 @@ the host can launch a step before it has read the previous step's tokens.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from specx.decoding.cost import Costs, Curve, TreePlan
+from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
 from specx.decoding.drafter import Drafter, NoDrafter
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.model_drafter import Layout, ModelDrafter
 from specx.decoding.runner import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.stages import Stages, TextEnd
@@ -67,8 +67,11 @@ class DecodingState:
         self.end.root.copy_(Path.of(chosen).readable().last)
         return HostCopy(chosen)
 
-    def draft_with(self, drafter: Drafter) -> None:
-        """Switch to another drafter."""
+    def draft_with(self, drafter: Drafter, trees: TreePlan | None = None) -> None:
+        """Switch to another drafter; ``trees``: its first ones, if no tokens are pending."""
+        if trees is not None:
+            assert isinstance(drafter, ModelDrafter), "trees are chosen only for a draft model"
+            drafter.use(trees)
         self.drafter, self.steps = drafter, 0
         self.runner = self._runner_of(drafter)
         self.runner.forget(drafter.retrieve)  # it depends on how the text is cut
@@ -112,6 +115,15 @@ class DecodingState:
         """Return True if ``prepare`` has anything to record."""
         with drafter.laid_out(plan):
             return self._runner_of(drafter).would_record(self.stages(drafter).keep)
+
+    def recorded(self, drafter: Drafter) -> Set[TreeShape]:
+        """Return the shapes of trees whose stages are recorded or need not be."""
+        missing = self._runner_of(drafter).would_record
+        return {
+            TreeShape.of(layout.grower.tree)
+            for (each, layout, _), stages in self._stages.items()
+            if each is drafter and isinstance(layout, Layout) and not missing(stages.keep)
+        }
 
     def _prepare_verification(
         self, runner: Runner, stages: Stages, tree: TokenTree

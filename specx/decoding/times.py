@@ -6,10 +6,10 @@ A strategy is a way to take a step: plainly, by lookup alone, or with trees of a
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.cost import Acceptance, Costs, TreeShape
+from specx.decoding.cost import Acceptance, Begun, Costs, TreeShape
 from specx.records import Speedup, Step
 
 Strategy = Literal["plain", "lookup"] | TreeShape
@@ -20,6 +20,7 @@ FIRST_STEPS = 5  # of a number of nodes, whose verification counts as that of th
 PACED_STEPS = 16  # the most recent ones that tell how much slower verification has become
 PARTS = ("drafting", "verification", "penalties", "keep")  # of every step, if at all
 SIMILAR = 1.5  # between the plain tokens of texts that share measured costs, at most
+COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
 MEAN_MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
 
@@ -50,6 +51,10 @@ class Times:
         """Record a plain token."""
         self.plain.append(seconds / self.pace)
 
+    def assume(self, seconds: float) -> None:
+        """Take plain tokens to last so long, since none of this text's is timed."""
+        self.plain, self.at_start = [seconds] * PLAIN_STEPS, seconds
+
     def note(self, strategy: Strategy, step: Step) -> bool:
         """Record a step of another strategy; return True if it drafted and is not a warm-up."""
         self.rows.setdefault(strategy, deque(maxlen=JUDGED_STEPS)).append(step)
@@ -63,9 +68,25 @@ class Times:
         self.seen += 1
         return True
 
-    def latest(self, strategy: Strategy, count: int) -> list[Step]:
-        """Return the latest steps of a strategy, at most ``count``."""
-        return list(self.rows.get(strategy, ()))[-count:]
+    def model_drafts(self, shape: TreeShape, gain: float, beside: int) -> bool:
+        """Return True if the model with lookup should draft better than lookup alone.
+
+        ``shape``: of their trees; ``gain``: drafts that lookup expects to have accepted if it
+        drafts alone; ``beside``: as in ``Drafter``.
+        """
+        with_model, alone = (
+            list(self.rows.get(each, ()))[-COMPARED:] for each in (shape, "lookup")
+        )
+        if not with_model:
+            return True
+        if not alone:  # not measured yet: try it where it is likely to do well
+            return gain < beside / 2
+        tokens_with = mean(len(step.tokens) for step in with_model)
+        tokens_with = max(min(1 + gain, 1 + beside), tokens_with)
+        seconds, seconds_with = (
+            median(step.seconds for step in steps) for steps in (alone, with_model)
+        )
+        return tokens_with / seconds_with > (1 + gain) / seconds
 
     def note_verification(self, nodes: int, seconds: float, expected: float | None = None) -> None:
         """Record the target's seconds for a tree of ``nodes``.
@@ -138,6 +159,7 @@ class KnownCosts:
 
     costs: dict[str, Costs] = field(default_factory=dict)
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
+    begun: dict[str, Begun] = field(default_factory=dict)  # of the texts of these costs
 
     def costs_at(self, kind: str, estimated: Costs) -> Costs | None:
         """Return the costs for a text; ``estimated``: the text's own, from a plain step.

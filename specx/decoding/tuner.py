@@ -18,7 +18,7 @@ the latest steps of both.
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from statistics import mean, median, median_low
+from statistics import median_low
 from typing import Literal
 
 from specx.decoding.cost import LARGE, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
@@ -33,6 +33,8 @@ ON_GPU = 1.5  # times as much, since prompts take a larger part of the time, and
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be measured
+SURELY = 1.1  # speedup expected by the pair's last text for a text to draft from its first token on
+ALIKE = 4.0  # between the lengths of prompts of such texts, at most
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
 LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 16
 # Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
@@ -40,7 +42,6 @@ LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 
 DRAFTING_STEPS = 16
 GAIN = 1.04  # predicted for the rest of the text, for the tree to change
 FIRST = 32  # nodes of the first trees of an unknown draft, fewer than so many
-COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +91,37 @@ class Tuner:
     _is_measured: bool = False  # the costs are more than estimates
     _drafting: list[float] = field(default_factory=list)  # of the recent steps, where it is known
     acceptance: Acceptance = field(init=False)
-    _surplus: float = 1.0  # as of ``Acceptance``
     _plan: TreePlan | None = None  # of the trees in use, where they are chosen
     _retrievals: RetrievalClock = field(default_factory=RetrievalClock)
     _gain: float = 0.0  # drafts that lookup expects to have accepted if it drafts alone
     _drafts: bool = False  # drafting has begun
     _undecided: bool = False  # a step came that the last decision does not know
+    _assumed: TreeShape | None = None  # the first, if plain tokens are those of an earlier text
     _worst: float = 1.0  # speed over plain of a text whose draft is tried and never right
 
     def __post_init__(self) -> None:
         before = self.known.acceptance.get(self.kind) if self.kind else None
         self.acceptance = before.carried() if before else Acceptance()
+        last = self.known.begun.get(self.kind) if self.kind else None
+        if self.below is not None and not self.measures and last is not None:
+            self._assume(last)
+
+    def _assume(self, last: Begun) -> None:
+        """Draft from the first token on if that surely pays by the pair's ``last`` text.
+
+        Then no plain token is timed. The draft reads behind the target; all has to be recorded.
+        """
+        assert self.kind is not None
+        recorded = [each for each in self.shapes if each in self.recorded()]
+        costs, longer = self.known.costs[self.kind], self.begun().prompt / last.prompt
+        if not recorded or not 1 / ALIKE <= longer <= ALIKE:
+            return
+        plain = self.left * costs.plain
+        shape, seconds = self._best(costs, self.acceptance, plain, recorded)
+        seconds += last.prefill * longer * self.reads
+        if SURELY * (self.below or 0.0) * seconds < plain:
+            self._costs, self._is_measured, self._assumed = costs, True, shape
+            self.times.assume(costs.plain)
 
     # Before a step.
 
@@ -116,9 +137,10 @@ class Tuner:
         """
         if drafter.levels == 0:
             return StepPlan(strategy="plain")
-        alone = self.beside is not None and not self.model_drafts()
-        behind = drafter.begin_step(alone=alone)
-        every = drafter.retrieve_every
+        alone = self.beside is not None and not self.times.model_drafts(
+            self.shape, self._gain, self.beside
+        )
+        behind, every = drafter.begin_step(alone=alone), drafter.retrieve_every
         retrieve = (
             every is not None
             and (behind or not alone)  # else the model does nothing
@@ -126,22 +148,6 @@ class Tuner:
         )
         strategy: Strategy = "lookup" if alone else self.shape
         return StepPlan(strategy=strategy, retrieve=retrieve, catch_up=behind)
-
-    def model_drafts(self) -> bool:
-        """Return True if the model should draft the next tree, together with lookup."""
-        assert self.beside is not None
-        with_model, alone = (self.times.latest(each, COMPARED) for each in (self.shape, "lookup"))
-        if not with_model:
-            return True
-        if not alone:  # not measured yet: try it where it is likely to do well
-            return self._gain < self.beside / 2
-        tokens = 1 + self._gain
-        tokens_with = mean(len(step.tokens) for step in with_model)
-        tokens_with = max(min(tokens, 1 + self.beside), tokens_with)
-        seconds, seconds_with = (
-            median(step.seconds for step in steps) for steps in (alone, with_model)
-        )
-        return tokens_with / seconds_with > tokens / seconds
 
     # After a step.
 
@@ -185,11 +191,10 @@ class Tuner:
 
     def _note_plain(self, step: Step, *, settled: bool) -> None:
         """Record the time of a plain step, as long as such times are needed."""
-        if not self.needs_plain or not (settled or not self.times.plain):
-            return
-        self.times.note_plain(step.seconds)
-        if not self.needs_plain:
-            self.times.at_start = self.times.plain_seconds
+        if self.needs_plain and (settled or not self.times.plain):
+            self.times.note_plain(step.seconds)
+            if not self.needs_plain:
+                self.times.at_start = self.times.plain_seconds
 
     def decide(self) -> Decision:
         """Decide how to go on after the steps recorded so far; None: as before.
@@ -208,9 +213,7 @@ class Tuner:
             judged = seen >= DRAFTING_STEPS or self._lost > MOST_LOSS * self._total
             pays = not judged or self.times.speedup >= self.below
             return None if pays else self._fall_back(self.times.speedup)
-        if seen not in LOOKS and seen % LOOKS[-1]:
-            return None
-        return self._judge()
+        return None if seen not in LOOKS and seen % LOOKS[-1] else self._judge()
 
     def _fall_back(self, speedup: float, *, tried: bool = True) -> FellBack:
         verdict = FellBack(speedup, self.below or 0.0, tried)
@@ -307,6 +310,8 @@ class Tuner:
 
     def _first(self, costs: Costs) -> TreeShape:
         """Return the first shape: a small tree, if the draft is unknown and rows may cost much."""
+        if self._assumed:
+            return self._assumed
         is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
         every = is_known or not self.measures
         shapes = [each for each in self.shapes if every or each.nodes < FIRST]
@@ -328,11 +333,16 @@ class Tuner:
         if self._drafting and not self.measures:
             drafting = median_low(self._drafting)
             self._costs = self.costs.learned(self.shape, times.recent, drafting)
+            if self._assumed and times.seen == LOOKS[3]:
+                # A plain token differs from that text's as a verification does.
+                last, rows = self.known.costs[self.kind], self.shape.nodes + 1
+                plain = last.plain * self._costs.verify.points[rows] / last.verify(rows)
+                self._costs = last.at(plain).learned(self.shape, times.recent, drafting)
+                times.assume(plain)
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
-        self._surplus = self.acceptance.surplus(self.shape, times.recent)
         now = self._seconds_left(self.shape, self.costs, self.acceptance)
         shape, seconds = self._best(self.costs, self.acceptance, now)
         if not self._is_measured:
@@ -340,8 +350,8 @@ class Tuner:
         hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
         plain = left * self.costs.plain
         may_be_luck = times.seen <= LOOKS[1]
-        if not (self.measures or may_be_luck):
-            self.known.costs[self.kind] = self.costs
+        if not (self.measures or may_be_luck or self._assumed):
+            self.known.costs[self.kind], self.known.begun[self.kind] = self.costs, self.begun()
         if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
             return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds or hoped > plain:
@@ -378,8 +388,6 @@ class Tuner:
         used before, the ratio is its own.
         """
         accepted, levels = acceptance.expect(shape)
-        if acceptance is self.acceptance:
-            accepted *= self._surplus
         ratios = self.times.ratios
         ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
         step = ratio * costs.step(shape, costs.interval(shape), levels)

@@ -1,5 +1,6 @@
 """Pairs as tables of costs and of acceptance, and texts of theirs that a tuner decides on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
@@ -69,12 +70,22 @@ class SimulatedPair:
             seconds, tokens = seconds + step.seconds, tokens - len(step.tokens)
         return seconds
 
-    def tuned(self, tokens: int, known: KnownCosts | None = None, seed: int = 0) -> "Written":
-        """Write a text of ``tokens`` tokens as ``decode`` does, and as the tuner decides."""
+    def tuned(
+        self,
+        tokens: int,
+        known: KnownCosts | None = None,
+        seed: int = 0,
+        kept: set[TreeShape] | None = None,
+        begun_with: Callable[[Tuner], object] = id,
+    ) -> "Written":
+        """Write a text of ``tokens`` tokens as ``decode`` does, and as the tuner decides.
+
+        ``kept``: shapes that are recorded, which later texts share; None: there are none.
+        ``begun_with``: is told the tuner."""
         random, costs = Random(seed), self.costs
-        recorded: set[TreeShape] = set()
+        recorded: set[TreeShape] = set() if kept is None else kept
         rows = CPU_ROWS if self.on_cpu else 0.0
-        begun = Begun(prefill=self.prefill, recording=costs.record_verify, rows=rows)
+        begun = Begun(prefill=self.prefill, prompt=4000, recording=costs.record_verify, rows=rows)
         measures = self.on_cpu or self.experts
         tuner = Tuner(
             below=1.0, left=tokens, shape=TreeShape.of(self.tree), known=known or KnownCosts(),
@@ -83,12 +94,14 @@ class SimulatedPair:
             shapes=shapes_for(self.tree, 1 if self.on_cpu else 16, measures=measures),
             measures=measures,
         )  # fmt: skip
+        begun_with(tuner)
         written = Written(seconds=self.prefill)
         drafts, place = False, 0
         if costs.record_verify and tuner.may_record:  # while the target reads
             first = TreeShape.of(tuner.first_trees().tree)
+            if first not in recorded:
+                written.seconds += max(0.0, costs.recording - self.prefill)
             recorded.add(first)
-            written.seconds += max(0.0, costs.recording - self.prefill)
         while tokens > 0:
             change = tuner.decide()
             plan = change if isinstance(change, TreePlan) else None

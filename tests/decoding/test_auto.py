@@ -185,11 +185,11 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
     costs = []
     begin = DecodingState.draft_with
 
-    def measured(self, drafter):
+    def measured(self, drafter, trees=None):
         if isinstance(drafter, ModelDrafter):
-            begin(self, drafter)
+            begin(self, drafter, trees)
             costs.append(measure_costs(self, drafter, replace(COSTS, retrieval=0.0)))
-        begin(self, drafter)
+        begin(self, drafter, trees)
 
     monkeypatch.setattr(DecodingState, "draft_with", measured)
     result = run(pair, profile, method, PROMPT)

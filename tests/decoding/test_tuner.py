@@ -16,7 +16,6 @@ from specx.decoding.cost import (
     Curve,
     TreePlan,
     TreeShape,
-    cover,
     shapes_for,
 )
 from specx.decoding.stages import pack, unpack
@@ -62,18 +61,21 @@ SEEDS, FEW_SEEDS = range(8), range(4)
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, tokens: int) -> None:
     """Nor do those of a pair that has written others before. The first may lose more where an
-    ordinary draft would have gained more than twice that."""
+    ordinary draft would have gained more than twice that, and all where drafting hardly pays: they
+    gain together."""
     known, plain = KnownCosts(), pair.plainly(tokens)
     first = [pair.tuned(tokens, seed=seed) for seed in SEEDS]
     later = [pair.tuned(tokens, known, seed) for seed in SEEDS][1:]
     assert min(plain / text.seconds for text in first) >= (0.97 if tokens > 600 else 0.93)
     # A part that is being recorded lets the first token wait 2 ms.
-    assert min(plain / text.seconds for text in later) >= (0.97 if tokens > 20 else 0.96)
+    least = 0.95 if pair is MIDDLING_QWEN else 0.97 if tokens > 20 else 0.96
+    assert min(plain / text.seconds for text in later) >= least
+    assert mean(plain / text.seconds for text in later) >= 0.98
 
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize(
-    ("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9), ("eight", 0.95)]
+    ("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.95), ("eight", 0.97)]
 )
 def test_a_long_text_is_about_as_fast_as_with_the_best_fixed_tree(name: str, share: float) -> None:
     pair, tokens = PAIRS[name], 3000
@@ -89,6 +91,28 @@ def test_short_texts_beside_a_large_target_have_the_best_tree():
     texts = [EIGHT.tuned(200, known, seed) for seed in SEEDS]
     assert sum(text.shapes == [best] for text in texts) >= len(texts) - 1
     assert fixed / mean(text.seconds for text in texts) > 0.95
+
+
+def test_later_texts_draft_from_the_first_token_on():
+    """As fast as with fixed trees that are recorded; what is known of plain tokens stays as it was,
+    though most texts time none."""
+    known, kept, best = KnownCosts(), set(), TreeShape(63, 6, 16)
+    fixed = mean(EIGHT.fixed(best, 200, seed) for seed in SEEDS) - EIGHT.costs.recording
+    texts = [EIGHT.tuned(200, known, seed, kept) for seed in SEEDS]
+    assert fixed / mean(text.seconds for text in texts[1:]) > 0.98
+    (costs,) = known.costs.values()
+    assert costs.plain == pytest.approx(EIGHT.costs.plain, rel=0.03)
+
+
+@pytest.mark.parametrize("slower", [1.3, 0.8])
+def test_a_plain_token_is_assumed_to_differ_as_verifications_do(slower: float):
+    """With another length of the text."""
+    known, kept, seen = KnownCosts(), set(), []
+    EIGHT.tuned(200, known, kept=kept)
+    costs = EIGHT.costs.at(slower * EIGHT.costs.plain)
+    replace(EIGHT, costs=costs, prefill=0.1).tuned(200, known, 1, kept, seen.append)
+    (tuner,) = seen
+    assert tuner.times.plain_seconds == pytest.approx(costs.plain, rel=0.05)
 
 
 def test_costs_of_a_gpu_are_those_of_its_steps():
@@ -289,9 +313,11 @@ def test_rows_that_read_experts_are_reckoned_with(curve: dict[int, float], chanc
     assert taken <= min(pair.plainly(2000), best) / 0.95
 
 
-@pytest.mark.parametrize(("retrieval", "every"), [(0.0, 1), (0.2, 1), (0.3, 2), (0.7, 4), (99, 16)])
+@pytest.mark.parametrize(("retrieval", "every"), [(0.0, 4), (0.2, 1), (0.3, 2), (0.7, 4), (99, 16)])
 def test_retrieval_is_as_frequent_as_it_is_cheap(retrieval, every):
-    """At most a twelfth of a step, which takes 1.5 + 0.7 + 4 levels of 0.2 in this tree."""
+    """At most a twelfth of a step, which takes 1.5 + 0.7 + 4 levels of 0.2 in this tree.
+
+    0 is one that was not timed."""
     costs = Costs(1.0, Curve({1: 0.2}), Curve({1: 1.0, 11: 2.0}), retrieval)
     assert costs.interval(TreeShape(5, 5, 1)) == every
     assert every in EVERY
@@ -385,6 +411,24 @@ def test_a_level_that_was_never_tried_is_reached_like_those_above_it():
     assert deeper == pytest.approx(3 + 0.75 * sum(overall**i for i in range(1, 5)), rel=0.05)
 
 
+@pytest.mark.parametrize("counted", [(31, 3, 16), (31, 4, 16), (63, 4, 16), (63, 6, 16)])
+@pytest.mark.parametrize("pair", [EIGHT, QWEN], ids=["eight", "qwen"])
+def test_trees_are_expected_to_accept_what_they_do(
+    pair: SimulatedPair, counted: tuple[int, int, int]
+) -> None:
+    """By the counts of one shape, itself and others."""
+    random, shape, found = Random(3), TreeShape(*counted), []
+    for _ in range(8):
+        acceptance = Acceptance()
+        for _ in range(120):
+            acceptance.record(pair.step(shape, random), shape)
+        found.append(acceptance)
+    for other in ((31, 2, 16), (31, 4, 16), (63, 4, 16), (63, 6, 16)):
+        accepts = mean(len(pair.accepted(TreeShape(*other), random)) for _ in range(2000))
+        expected = mean(each.expect(TreeShape(*other))[0] for each in found)
+        assert (1 + expected) / (1 + accepts) == pytest.approx(1, abs=0.08)
+
+
 def test_siblings_are_credited_with_what_they_rescued():
     """The likeliest node is right in half of the steps, a sibling in the other half."""
     acceptance, shape = Acceptance(), TreeShape(4, 1, 4)
@@ -392,7 +436,8 @@ def test_siblings_are_credited_with_what_they_rescued():
         acceptance.record(Step((1, 2), 4, 1, 1.0, levels=1, ranks=(rank,)), shape)
     assert acceptance.expect(shape)[0] == pytest.approx(1.0, abs=0.1)
     assert acceptance.expect(TreeShape(1, 1, 1))[0] == pytest.approx(0.5, abs=0.05)
-    assert cover(TreeShape(1, 1, 1)) == 0.0 < cover(TreeShape(2, 1, 2)) < cover(shape)
+    covers = acceptance.covers
+    assert covers(TreeShape(1, 1, 1)) == [0.0] < covers(TreeShape(2, 1, 2)) < covers(shape)
 
 
 def test_a_sibling_in_a_chain_says_nothing_of_wide_trees():

@@ -241,7 +241,7 @@ def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trees_that_change_write_what_plain_decoding_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Costs are measured with graphs, and graphs are recorded anew for each tree."""
+    """Costs are those of steps, measured or learned; graphs are recorded anew for each tree."""
     pair = load_pair(mini(), "specextend", CUDA)
     profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 400})
     digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
@@ -258,9 +258,10 @@ def test_trees_that_change_write_what_plain_decoding_writes(
     for method in ("tree", "streaming", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         same_or_tied(pair, prompt, plain, ours)
+        assert pair.known.costs, "no text drafted more than a few steps"
         costs = list(pair.known.costs.values())[-1]
         print(method, costs, plans)
-        assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
+        assert costs.verify(64) < 3 * costs.plain  # graphs were timed, not their recording
         assert costs.draft(17) < costs.plain
         assert tally.steps < len(plain)
     assert len(plans) > 3

@@ -19,7 +19,10 @@
 #ifndef DIM
 #define DIM 128
 #endif
-constexpr int COLUMNS = DIM > 128 ? 64 : 128, GROUP_ROWS = 64, GROUPS = 2, SLABS = DIM / 64;
+#ifndef GROUPS
+#define GROUPS 2
+#endif
+constexpr int COLUMNS = DIM > 128 ? 64 : 128, GROUP_ROWS = 64, SLABS = DIM / 64;
 constexpr int THREADS = 128 * (GROUPS + 1);
 constexpr int STAGES = 6;                    // blocks of keys or of values that are there at a time
 constexpr int RECENT = 64;                   // rows of a row's own part
@@ -35,11 +38,11 @@ __device__ __forceinline__ void group_barrier(int group) {
 
 // Warp groups take turns at the tensor cores: one multiplies while the other computes weights.
 __device__ __forceinline__ void my_turn(int group) {
-    asm volatile("bar.sync %0, 256;" ::"r"(GROUPS + 1 + group) : "memory");
+    if (GROUPS > 1) asm volatile("bar.sync %0, 256;" ::"r"(GROUPS + 1 + group) : "memory");
 }
 
 __device__ __forceinline__ void your_turn(int group) {
-    asm volatile("bar.arrive %0, 256;" ::"r"(GROUPS + 2 - group) : "memory");
+    if (GROUPS > 1) asm volatile("bar.arrive %0, 256;" ::"r"(GROUPS + 2 - group) : "memory");
 }
 
 #ifndef PROMPT
@@ -138,7 +141,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
     const auto turn_of_values = [&](int i) { return i < count - 1 ? 2 * i + 2 : 2 * count - 1; };
 
     if (group < 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (GROUPS > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
 #ifndef PROMPT
         if (threadIdx.x >= 128 - CLEANERS) {
             if (torn < first || torn >= end) return;
@@ -184,9 +187,18 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    if (GROUPS > 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int begin_row = block_row + group * GROUP_ROWS;
     const u32 own = queries + group * QUERIES;
+    // A thread has two rows, 8 apart, and of each two neighbouring columns in every 8.
+    const int upper = threadIdx.x % 128 / 32 * 16 + lane / 4;
+#ifndef PROMPT
+    Part own_part[2] = {shortest, shortest};
+    for (int half = 0; half < 2; half++) {
+        const u64* set = visible + (begin_row + upper + 8 * half) % nodes * visible_node;
+        own_part[half] = Part(prefix + size_of(set, visible_word, words), split, splits);
+    }
+#endif
     wait_for_kernel_in_front();
     constexpr int CHUNKS = DIM / 8, EACH = GROUP_ROWS * CHUNKS / 128;  // of 16 bytes; of a thread
     const int chunk = threadIdx.x % CHUNKS, begin_at = threadIdx.x % 128 / CHUNKS;
@@ -215,19 +227,11 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
     publish_stores();
     asm volatile("bar.sync 6, %0;" ::"n"(128 * GROUPS) : "memory");
 
-    // A thread has two rows, 8 apart, and of each two neighbouring columns in every 8.
-    const int upper = threadIdx.x % 128 / 32 * 16 + lane / 4;
     float result[DIM / 2], scores[COLUMNS / 2], total[4] = {};  // sums of weights: each twice
     u32 weights[COLUMNS / 4];
     float best[2] = {NOTHING, NOTHING}, decay[2];
 #ifdef PROMPT
     if (sinks) best[0] = best[1] = sinks[head] * 1.44269504f, total[0] = total[1] = lane % 4 == 0;
-#else
-    Part own_part[2] = {shortest, shortest};
-    for (int half = 0; half < 2; half++) {
-        const u64* set = visible + (begin_row + upper + 8 * half) % nodes * visible_node;
-        own_part[half] = Part(prefix + size_of(set, visible_word, words), split, splits);
-    }
 #endif
 #pragma unroll
     for (int i = 0; i < DIM / 2; i++) result[i] = 0.f;

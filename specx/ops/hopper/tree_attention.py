@@ -17,18 +17,18 @@ from torch import Tensor
 
 from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import Kernel, tensor_map
-from specx.ops.triton.tree_attention import Launch
+from specx.ops.triton.tree_attention import Launch, limits_of
 from specx.ops.triton.tree_inputs import TreeInputs
 
 SOURCE = Path(__file__).with_suffix(".cu")
 MERGE_SOURCE = SOURCE.with_name("merge.cu")
 SHORT_SOURCE = SOURCE.with_name("short_attention.cu")
 DIM, WIDE = 128, 256  # of a head; WIDE: only by the kernel for few rows, and the merge
-ROWS = 128  # of a block, in two warp groups
+GROUPS, GROUP_ROWS = 2, 64  # warp groups of a block, and the rows of each
+ROWS, THREADS = GROUPS * GROUP_ROWS, (GROUPS + 1) * 128
 # Packed rows with which it is faster than Triton's: few, with a kernel of their own, or many.
 FEW_ROWS, MANY_ROWS = 16, 32
 COLUMNS, WIDE_COLUMNS = 128, 64  # that it takes at a time, as Triton's kernel does
-THREADS = 3 * 128
 FEW_THREADS, FEW_SLOTS = 256, 3  # of the kernel for few; the most blocks that are there at a time
 RECENT = 64  # rows of a query's own part
 MEMBERS = 16  # heads of a group that the merge can have
@@ -61,8 +61,8 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
     columns = _columns(inputs)
     assert launch.block_columns == columns
     q, visible = inputs.q, inputs.visible
-    is_few = inputs.rows <= FEW_ROWS
-    kernel = _few_kernel(inputs, launch.splits) if is_few else _kernel(q)
+    is_few, groups = inputs.rows <= FEW_ROWS, _groups(inputs, launch.splits)
+    kernel = _few_kernel(inputs, launch.splits) if is_few else _kernel(q, groups)
     assert kernel is not None
     arguments = [
         tensor_map(inputs.keys, (1, columns, 64)),
@@ -72,9 +72,9 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
         *map(c_int, (inputs.nodes, inputs.rows, visible.shape[1])),
         *map(c_uint64, (q.stride(0), q.stride(1), visible.stride(0), visible.stride(1))),
     ]
-    grid = (-(-inputs.rows // ROWS), inputs.kv_heads, launch.splits)
+    grid = (-(-inputs.rows // (groups * GROUP_ROWS)), inputs.kv_heads, launch.splits)
     with torch.cuda.device(q.get_device()):
-        kernel.launch(grid, FEW_THREADS if is_few else THREADS, arguments)
+        kernel.launch(grid, FEW_THREADS if is_few else (groups + 1) * 128, arguments)
 
 
 def merge(
@@ -201,5 +201,12 @@ def _few_kernel(inputs: TreeInputs, splits: int) -> Kernel | None:
     return kernel_of(SOURCE, "attend_few", shared, inputs.q.device, HALF=half, SLOTS=slots, DIM=dim)
 
 
-def _kernel(q: Tensor) -> Kernel | None:
-    return kernel_of(SOURCE, "attend", SHARED, q.device, HALF=q.dtype == torch.float16)
+def _kernel(q: Tensor, groups: int = GROUPS) -> Kernel | None:
+    half = q.dtype == torch.float16
+    return kernel_of(SOURCE, "attend", SHARED, q.device, HALF=half, GROUPS=groups)
+
+
+def _groups(inputs: TreeInputs, splits: int) -> int:
+    """Return the warp groups of a block: one, where each block has its own multiprocessor then."""
+    blocks = -(-inputs.rows // GROUP_ROWS) * inputs.kv_heads * splits
+    return 1 if blocks <= limits_of(inputs.q.device)[0] else GROUPS

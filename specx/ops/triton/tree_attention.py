@@ -443,18 +443,14 @@ def _recent_rows(
 ) -> None:
     """Write the rows of a query's own part: its set from the last row on, then prefix rows."""
     node = tl.program_id(0)
-    nth, bit = tl.arange(0, RECENT), tl.arange(0, WORD)
-    own, row = 0, tl.zeros([RECENT], dtype=tl.int32)
-    for step in tl.static_range(WORDS):
-        word = WORDS - 1 - step
-        bits = tl.load(sets_ptr + node * sets_node + word * sets_word, word < words, 0)
-        is_set = ((bits >> bit) & 1).to(tl.int32)
-        size = tl.sum(is_set, 0)
-        behind = own + size - tl.cumsum(is_set, 0)  # set bits behind each
-        is_nth = (behind[None, :] == nth[:, None]) & (is_set > 0)[None, :]
-        row += tl.sum(tl.where(is_nth, (bit + WORD * word)[None, :], 0), 1)
-        own += size
-    tl.store(rows_ptr + node * RECENT + nth, tl.where(nth < own, row, own - 1 - nth))
+    row, nth = tl.arange(0, WORDS * WORD), tl.arange(0, RECENT)
+    word, to = row // WORD, rows_ptr + node * RECENT
+    bits = tl.load(sets_ptr + node * sets_node + word * sets_word, word < words, 0)
+    is_set = ((bits >> (row % WORD)) & 1).to(tl.int32)
+    own = tl.sum(is_set, 0)
+    behind = own - tl.cumsum(is_set, 0)  # set bits behind each
+    tl.store(to + behind, row, (is_set > 0) & (behind < RECENT))
+    tl.store(to + nth, own - 1 - nth, nth >= own)
 
 
 @kernel(

@@ -21,21 +21,26 @@ def make_inputs(nodes: int = 64, dim: int = 128) -> TreeInputs:
     return TreeInputs(q, keys, values, torch.tensor([200]), visible, recent, 0.25)
 
 
-def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("multiprocessors", "groups"), [(39, 2), (40, 1)])
+def test_what_the_kernel_is_told(
+    multiprocessors: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maps, launches = [], []
 
     def launch(grid: tuple[int, ...], block: int, arguments: list[Any]) -> None:
         launches.append((grid, block, arguments))
 
     monkeypatch.setattr(hopper_attention, "tensor_map", lambda *given: maps.append(given))
-    monkeypatch.setattr(hopper_attention, "_kernel", lambda _: SimpleNamespace(launch=launch))
+    monkeypatch.setattr(hopper_attention, "_kernel", lambda *_: SimpleNamespace(launch=launch))
+    monkeypatch.setattr(hopper_attention, "limits_of", lambda _: (multiprocessors, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     inputs = make_inputs()
     parts, stats = torch.empty(5, 8 * 64, 128).half(), torch.empty(2, 5, 8 * 64)
     spread = Launch(5, block_rows=64, block_columns=128, warps=4, stages=3)
     hopper_attention.attend_to_prefix(inputs, parts, stats, spread)
     ((grid, block, arguments),) = launches
-    assert (grid, block) == ((2, 2, 5), 384)  # 4 · 64 rows of each key head, in blocks of 128
+    # 4 · 64 rows of each key head, in blocks of 128 or, with few of them, 64.
+    assert (grid, block) == ((4 // groups, 2, 5), (groups + 1) * 128)
     assert [(array.data_ptr(), box) for array, box in maps] == [
         (each.data_ptr(), (1, 128, 64)) for each in (inputs.keys, inputs.values)
     ]
