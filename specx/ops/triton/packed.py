@@ -140,21 +140,24 @@ def plan(columns: int, inputs: int, block: int) -> FewRowsLaunch:
 
 
 class BlocksProduct:
-    """The product with a packed weight [N, K], and bias [N]."""
+    """The product with a packed weight [N, K], and bias [N].
 
-    def __init__(self, weight: TritonWeight, bias: Tensor | None) -> None:
+    ``few``: ``of_few`` is used. What it reads is made now: made while a graph is recorded, it would
+    be missing until that graph is replayed.
+    """
+
+    def __init__(self, weight: TritonWeight, bias: Tensor | None, *, few: bool = True) -> None:
         self.weight, self._bias = weight, bias
-        self._rows: TritonWeight | None = None
-        counters_of(weight.device)  # made while a graph is recorded, they would be zeros too late
+        self._rows = moved(weight, eights=False) if few else None
+        counters_of(weight.device)
 
     def of_few(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Multiply x [T, K], T <= 64, add bias and residual [T, N] -> [T, N].
 
         All are contiguous; the total is rounded once.
         """
-        if self._rows is None:
-            self._rows = moved(self.weight, eights=False)
         weight, first = self._rows, 0
+        assert weight is not None
         out = x.new_empty((len(x), len(weight)))
         for packed, form in weight.parts:
             end = first + len(packed)
