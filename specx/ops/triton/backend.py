@@ -46,7 +46,7 @@ from specx.ops.triton import (
 )
 from specx.ops.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
 from specx.ops.triton.experts import suits as kernels_serve
-from specx.ops.triton.packed import in_rows_of, lay_out
+from specx.ops.triton.packed import lay_out
 from specx.ops.triton.tree_inputs import TreeInputs
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
@@ -218,7 +218,7 @@ class TritonOps(TorchOps):
         if not isinstance(weight, PackedWeight):
             return weight
         self._is_packed = True
-        return in_rows_of(weight) if of_experts else lay_out(weight)
+        return lay_out(weight, of_experts=of_experts)
 
     def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
         if isinstance(embedding, PackedWeight):
