@@ -139,6 +139,8 @@ class TritonOps(TorchOps):
         )
         if self._of_draft and hopper_attention.is_short(inputs):
             return hopper_attention.attend_short(inputs)
+        if hopper_attention.is_in_window(inputs):
+            return hopper_attention.attend_in_window(inputs)
         launch = tree_attention.plan_for(inputs, few=self._is_packed)
         suits = hopper_attention.suits(inputs)
         kernel = hopper_attention.attend_to_prefix if suits else tree_attention.attend_to_prefix
