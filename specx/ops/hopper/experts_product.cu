@@ -1,23 +1,23 @@
 // out[p, n] = sum over k of x[row of p, k] · weight[expert of p, n, k], for the pairs p of up to 64 rows and
 // the experts that they have chosen, whose weights are MXFP4, in the order of packed_layout.py. For Hopper.
 //
-// A block multiplies all pairs of one expert by UNITS times 16 rows of its weight; SHARE warps have a unit
-// together, and their sums are added in order. A thread reads 16 bytes of two rows at a time, which go
-// straight to registers, AHEAD of them on the way. They are what it gives to tensor cores: in which order
+// A block multiplies all pairs of one expert by 16 rows of its weight, whose inputs its warps share; their
+// sums are added in order. A thread reads 16 bytes of two rows at a time, which go straight to registers,
+// AHEAD of them on the way. They are what it gives to tensor cores: in which order
 // inputs are multiplied does not matter as long as x has the same. The bits of a float4 number are those of
 // bfloat16 2^-126 times it, so one multiplication by a power of two gives the weight, exactly. They lie where
-// one or two shifts and a mask bring a pair of them to their places (``in_pairs``).
+// one or two shifts and a mask bring a pair of them to their places (``_in_pairs``).
 //
 // A pair is a column to tensor cores, and nothing depends on how many there are. The code is short, since
 // every layer fetches it anew.
 //
-// Defined from outside: TILES of 8 pairs, WARPS of a block, SHARE, AHEAD, RESIDENT blocks on a
-// multiprocessor, CLAMPED (the gate of gpt-oss), HALF (0), and as for product.cu KIND and ACTIVATION.
+// Defined from outside: TILES of 8 pairs, RESIDENT blocks on a multiprocessor, CLAMPED (the gate of gpt-oss),
+// HALF (0), and as for product.cu KIND and ACTIVATION.
 
 #include "hopper.cuh"
 
-constexpr int THREADS = WARPS * 32, UNITS = WARPS / SHARE;
-constexpr int EACH = 16 / SIDES;  // columns of a unit
+constexpr int WARPS = 4, THREADS = WARPS * 32, AHEAD = 2;
+constexpr int EACH = 16 / SIDES;            // columns of a block
 constexpr int AT_ONCE = TILES > 1 ? 2 : 1;  // tiles that are multiplied by weights as they are unpacked
 
 // 16 bytes of two rows: 16 values of two parts each.
@@ -57,7 +57,7 @@ struct PairSums {
     u32* counters;         // of blocks of the same columns that are done; zeros before and afterwards
 
     __device__ __forceinline__ void add(const u16* parts, int rows, int each, int columns) const {
-        constexpr int WORDS = UNITS * EACH / 2;
+        constexpr int WORDS = EACH / 2;
         __shared__ bool is_last;
         __threadfence();
         __syncthreads();
@@ -69,7 +69,6 @@ struct PairSums {
         if (!is_last) return;
         for (int i = threadIdx.x; i < rows * WORDS; i += THREADS) {
             const int row = i / WORDS, column = (blockIdx.x * WORDS + i % WORDS) * 2;
-            if (column >= columns) continue;
             float low = 0.f, high = 0.f;
             for (int pair = row * each; pair < row * each + each; pair++) {
                 const u16* const part = parts + static_cast<u64>(pair) * columns + column;
@@ -86,25 +85,20 @@ struct PairSums {
     }
 };
 
-// weight: of all experts, rows of `line` bytes, of which `first` have codes (``in_pairs``). x [rows, inputs], or
+// weight: of all experts, rows of `line` bytes, of which `first` have codes (``_in_pairs``). x [rows, inputs], or
 // [pairs, inputs] where PLAIN; chosen [rows, each]; bias: of all experts, or null. by_expert: a block's number
 // is an expert's, not a pair's.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 product(const unsigned char* weight, const u16* x, const u64* chosen, const u16* bias, u16* out, int rows,
         int each, int columns, int inputs, int line, int first, int by_expert, float alpha, float limit,
         const __grid_constant__ PairSums summed) {
-    extern __shared__ u32 exponents[];  // [UNITS · 16, words + 1]
+    extern __shared__ u32 exponents[];  // [16, words + 1]
     __shared__ int own[64];
     __shared__ u32 has[2];
-    __shared__ float4 partials[SHARE > 1 ? WARPS * TILES * 32 : 1];
-    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, share = warp % SHARE;
-    const int place = lane % 4, program = blockIdx.y;
+    __shared__ float4 partials[WARPS * TILES * 32];
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, place = lane % 4;
+    const int begin = blockIdx.x * EACH, program = blockIdx.y;
     const u32 chunks = static_cast<u32>(inputs) / 32;
-    const int begin = (blockIdx.x * UNITS + warp / SHARE) * EACH;
-    // Of an expert's rows, the first of eight of a half of a unit.
-    const auto row_of = [&](int unit, int half) {
-        return min((static_cast<int>(blockIdx.x) * UNITS + unit) * EACH, columns - EACH) + half * (SIDES == 2 ? columns : 8);
-    };
 
     // The second product begins when all blocks of the first one have the choice of experts, so it need
     // not wait for its weights.
@@ -112,33 +106,29 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
     if (SIDES == 1) let_next_kernel_come();
     if (!by_expert) wait_for_choice();
     const u64 expert = by_expert ? program : chosen[program];
-    const unsigned char* const its_weight = weight + expert * (columns * SIDES) * line;
-    const auto lane_of = [&](int half) { return its_weight + static_cast<u64>(row_of(warp / SHARE, half)) * line; };
-    const unsigned char *const upper = lane_of(0), *const lower = lane_of(1);
+    const unsigned char* const upper = weight + (expert * (columns * SIDES) + begin) * line;  // eight rows
+    const unsigned char* const lower = upper + static_cast<u64>(SIDES == 2 ? columns : 8) * line;
     const u32 front = chunks / 4 * 64, rest = line - front;  // bytes of a row
-    u32 next = share * 4 + place;  // of a row's 16 bytes
+    u32 next = warp * 4 + place;  // of a row's 16 bytes
     const auto ask = [&](Piece& piece) {
         const u32 at = min(next, chunks - 1) * 16;
         const u32 from = at < front ? at / 64 * 512 + lane / 4 * 64 + place * 16 : front * 7 + lane / 4 * rest + at;
         load_once(piece.words[0], upper + from);
         load_once(piece.words[1], lower + from);
-        next += 4 * SHARE;
+        next += 4 * WARPS;
     };
     Piece pieces[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) ask(pieces[i]);
-    // Exponents of 16 rows of each unit. Rows begin in other banks.
-    const int words = (line - first) / 4;
+    // Exponents. Their rows begin in other banks.
+    const int words = (line - first) / 4, of = thread / 8;
 #pragma unroll 1
-    for (int i = thread / 8; i < UNITS * 16; i += THREADS / 8)
-#pragma unroll 1
-        for (int word = thread % 8 * 4; word < words; word += 32) {
-            u32 found[4];
-            load_once(found, its_weight + static_cast<u64>(row_of(i / 16, i / 8 % 2)) * line + front * 8 + i % 8 * rest +
-                                 (first - front) + word * 4);
+    for (int word = thread % 8 * 4; word < words; word += 32) {
+        u32 found[4];
+        load_once(found, (of < 8 ? upper : lower) + front * 8 + of % 8 * rest + (first - front) + word * 4);
 #pragma unroll
-            for (int j = 0; j < 4; j++) exponents[i * (words + 1) + word + j] = found[j];
-        }
+        for (int j = 0; j < 4; j++) exponents[of * (words + 1) + word + j] = found[j];
+    }
     if (by_expert) wait_for_choice();
 
     // The pairs of the expert, in order. The block of the first of them multiplies all.
@@ -162,8 +152,8 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
             its[tile] = static_cast<u32>(SIDES == 2 ? pair / each : pair) * inputs;
         }
         float total[TILES][2][4] = {};  // of both parts: a sum waits for the one before
-        u32 now = share * 4 + place, its_x[AT_ONCE][16] = {};
-        const u32* const its_exponents = exponents + (warp / SHARE * 16 + lane / 4) * (words + 1);
+        u32 now = warp * 4 + place, its_x[AT_ONCE][16] = {};
+        const u32* const its_exponents = exponents + lane / 4 * (words + 1);
         const auto multiply_piece = [&](const Piece& piece) {
             const u32 from = min(now, chunks - 1), at = (from >> 1) * 64 + (from & 1) * 16;
             u32 by[2][2];
@@ -174,7 +164,7 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
 #pragma unroll
                 for (int part = 0; part < 2; part++) by[part][half] = now < chunks ? power_of(two, part) : 0;
             }
-            now += 4 * SHARE;
+            now += 4 * WARPS;
 #pragma unroll
             for (int tile = 0; tile < TILES; tile += AT_ONCE) {
                 if (tile * 8 >= count) break;
@@ -198,38 +188,31 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
             }
         };
 #pragma unroll 1
-        for (u32 step = share * 4; step < chunks; step += 4 * SHARE * AHEAD)
+        for (u32 step = warp * 4; step < chunks; step += 4 * WARPS * AHEAD)
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (i && step + i * 4 * SHARE >= chunks) break;
+                if (i && step + i * 4 * WARPS >= chunks) break;
                 multiply_piece(pieces[i]);
                 ask(pieces[i]);
             }
 
 #pragma unroll
         for (int i = 0; i < TILES * 4; i++) total[i / 4][0][i % 4] += total[i / 4][1][i % 4];
-        if (SHARE > 1) {
 #pragma unroll
-            for (int tile = 0; tile < TILES; tile++)
-                partials[(warp * TILES + tile) * 32 + lane] = {total[tile][0][0], total[tile][0][1], total[tile][0][2],
-                                                               total[tile][0][3]};
-            __syncthreads();
-        }
-        if (begin >= columns) return;
+        for (int tile = 0; tile < TILES; tile++)
+            partials[(warp * TILES + tile) * 32 + lane] = {total[tile][0][0], total[tile][0][1], total[tile][0][2],
+                                                           total[tile][0][3]};
+        __syncthreads();
         const u16* const its_bias = bias + expert * (columns * SIDES) + begin + lane / 4;
         const float above = bias ? widen(its_bias[0]) : 0.f, below = bias ? widen(its_bias[SIDES == 2 ? columns : 8]) : 0.f;
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
-            if (tile % SHARE != share) continue;
-            float(&sums)[4] = total[tile][0];
-            if (SHARE > 1) {
+            if (tile % WARPS != warp) continue;
+            float sums[4] = {};
 #pragma unroll
-                for (int i = 0; i < 4; i++) sums[i] = 0.f;
-#pragma unroll
-                for (int of = 0; of < SHARE; of++) {
-                    const float4 part = partials[((warp - share + of) * TILES + tile) * 32 + lane];
-                    sums[0] += part.x, sums[1] += part.y, sums[2] += part.z, sums[3] += part.w;
-                }
+            for (int of = 0; of < WARPS; of++) {
+                const float4 part = partials[(of * TILES + tile) * 32 + lane];
+                sums[0] += part.x, sums[1] += part.y, sums[2] += part.z, sums[3] += part.w;
             }
 #pragma unroll
             for (int i = 0; i < 2; i++) {

@@ -5,7 +5,6 @@ Other weights and GPUs use the kernels of ``triton/experts.py``.
 """
 
 from ctypes import Structure, c_float, c_int, c_uint64
-from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -16,35 +15,18 @@ from specx.ops.hopper.packed_product import TILES
 from specx.ops.hopper.product import ACTIVATIONS, MOST_ROWS, SOURCE
 from specx.ops.layers import LinearMap
 from specx.ops.spec import Activation, MlpSpec
-from specx.ops.triton.few_rows import MOST_TILES, counters_of
+from specx.ops.triton.few_rows import counters_of
 from specx.ops.triton.packed import TritonWeight
 from specx.ops.triton.packed_layout import LAYOUTS
 
 EXPERTS_SOURCE = SOURCE.with_name("experts_product.cu")
+THREADS = 128  # of a block
+RESIDENT = {1: 6, 2: 4, 4: 3, 8: 3}  # blocks at once on a multiprocessor, by tiles of 8 pairs
 MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
 
 
 class _PairSums(Structure):
     _fields_ = tuple((name, c_uint64) for name in ("shares", "residual", "to", "counters"))
-
-
-@dataclass(frozen=True)
-class ExpertsLaunch:
-    """The division of a product: ``share`` of a block's ``warps`` work on the same weight rows.
-
-    ``ahead``: how many pieces, of 16 bytes of two rows each, a thread has in flight; ``resident``:
-    blocks that run at once on a multiprocessor.
-    """
-
-    warps: int
-    share: int
-    ahead: int
-    resident: int
-
-
-def plan(tiles: int) -> ExpertsLaunch:
-    """Plan the launch; ``share`` affects rounding, so it does not depend on the rows of x."""
-    return ExpertsLaunch(4, 4, 2, 6 if tiles == 1 else 4 if tiles == 2 else 3)
 
 
 class ExpertsProduct:
@@ -81,19 +63,17 @@ class ExpertsProduct:
             "KIND": sides - 1, "ACTIVATION": ACTIVATIONS.index(activation), "HALF": 0,
             "CLAMPED": mlp is not None and mlp.clamp is not None,
         }  # fmt: skip
-        self._kernels: list[tuple[int, int, int, Kernel]] = []
+        self._kernels: list[tuple[int, Kernel]] = []
         device = self._weight.device
         self._counters = counters_of(device)
         for tiles in TILES:
-            launch = plan(tiles)
-            told = {name.upper(): n for name, n in asdict(launch).items()} | {"TILES": tiles}
-            shared = launch.warps // launch.share * 16 * (self._weight.shape[1] - self._first + 4)
-            kernel = kernel_of(EXPERTS_SOURCE, "product", shared, device, **constants, **told)
+            told = {**constants, "TILES": tiles, "RESIDENT": RESIDENT[tiles]}
+            shared = 16 * (self._weight.shape[1] - self._first + 4)  # exponents
+            kernel = kernel_of(EXPERTS_SOURCE, "product", shared, device, **told)
             if kernel is None:
                 raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {device}")
-            blocks = -(-self._columns // (launch.warps // launch.share * 16 // sides))
-            assert blocks <= MOST_TILES
-            self._kernels.append((8 * tiles, blocks, 32 * launch.warps, kernel))
+            self._kernels.append((8 * tiles, kernel))
+        self._blocks = self._columns * sides // 16
 
     def _largest_exponent(self) -> int:
         front = self._inputs // 128 * 64  # bytes of a row that lie apart from the rest of it
@@ -116,31 +96,26 @@ class ExpertsProduct:
         rows, each = chosen.shape
         assert rows <= MOST_ROWS
         assert all(part is None or part.is_contiguous() for part in (shares, residual))
+        assert shares is None or shares.dtype == torch.float32
         assert x.is_contiguous()
         assert chosen.is_contiguous()
         assert x.dtype == torch.bfloat16
-        blocks, threads, kernel = next(each[1:] for each in self._kernels if rows <= each[0])
+        kernel = next(kernel for most, kernel in self._kernels if rows <= most)
         pairs = rows * each
         out = x.new_empty((pairs, self._columns))
         given = self._weight, x, chosen, self.bias, out
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
-        total, sums = out, _PairSums()
-        if shares is not None:
-            total = x.new_empty((rows, self._columns))
-            sums = _PairSums(
-                shares.data_ptr(),
-                0 if residual is None else residual.data_ptr(),
-                total.data_ptr(),
-                self._counters.data_ptr(),
-            )
+        total = out if shares is None else x.new_empty((rows, self._columns))
+        added = shares, residual, total, self._counters
+        sums = _PairSums(*(0 if part is None else part.data_ptr() for part in added))
         numbers = (
             rows, each, self._columns, self._inputs, self._weight.shape[1], self._first,
             pairs > self._experts,
         )  # fmt: skip
         with torch.cuda.device(x.get_device()):
             kernel.launch(
-                (blocks, min(pairs, self._experts), 1),
-                threads,
+                (self._blocks, min(pairs, self._experts), 1),
+                THREADS,
                 [*pointers, *map(c_int, numbers), *map(c_float, self._clamp), sums],
             )
         return total

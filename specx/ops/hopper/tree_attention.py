@@ -147,7 +147,8 @@ def is_short(inputs: TreeInputs) -> bool:
     q = inputs.q
     return (
         q.is_cuda
-        and inputs.is_plain
+        and inputs.window is inputs.softcap is inputs.sinks is None
+        and not inputs.in_bytes
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim in (64, 128)
         and inputs.heads <= MOST_HEADS

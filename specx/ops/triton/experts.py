@@ -98,7 +98,12 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
     down_of_few = experts_product.product_of(down_map, spec.count)
     if up_of_few is None or down_of_few is None:
         up_of_few = down_of_few = None
-        gate_up_map, down_map = map(_in_rows, (gate_up_map, down_map))
+        gate_up_map, down_map = (
+            replace(each, weight=moved(each.weight, for_hopper=False))
+            if isinstance(each.weight, TritonWeight)
+            else each
+            for each in (gate_up_map, down_map)
+        )
 
     adds_up = (
         (isinstance(weights.down.weight, Tensor) or down_of_few is not None)
@@ -141,13 +146,6 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
         return parts.view(*chosen.shape, -1), shares
 
     return routed
-
-
-def _in_rows(maps: LinearMap) -> LinearMap:
-    """Return maps with a packed weight as Triton's kernels read it."""
-    if not isinstance(maps.weight, TritonWeight):
-        return maps
-    return replace(maps, weight=moved(maps.weight, for_hopper=False))
 
 
 @dataclass(frozen=True, kw_only=True)

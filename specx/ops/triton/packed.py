@@ -24,14 +24,7 @@ from specx.ops.packed_weight import PackedWeight
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES, FewRowsLaunch, counters_of
 from specx.ops.triton.kernel import kernel
-from specx.ops.triton.packed_layout import (
-    BLOCK,
-    LAYOUTS,
-    PackedLayout,
-    in_eights,
-    in_pairs,
-    laid_out,
-)
+from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, in_eights, laid_out
 from specx.ops.triton.programmatic_launch import wait
 
 FORMATS = tuple(LAYOUTS)
@@ -48,7 +41,7 @@ class TritonWeight(PackedWeight):
     """A weight [N, K] in the kernels' layout: uint8 [n, bytes] for each part of rows in one format.
 
     ``columns``: K. Products with it have the dtype ``dtype``. ``for_hopper``: rows are stored for
-    Hopper's kernels: in groups of 8 (``in_eights``), or of experts in MXFP4 ``in_pairs``.
+    Hopper's kernels (``in_eights``).
     """
 
     columns: int = 0
@@ -95,12 +88,7 @@ def moved(weight: TritonWeight, *, for_hopper: bool) -> TritonWeight:
     if weight.for_hopper == for_hopper:
         return weight
     parts = tuple(
-        (
-            (in_pairs if form.name == "MXFP4" else in_eights)(
-                packed, LAYOUTS[form.name], weight.columns, back=not for_hopper
-            ),
-            form,
-        )
+        (in_eights(packed, LAYOUTS[form.name], weight.columns, back=not for_hopper), form)
         for packed, form in weight.parts
     )
     return replace(weight, parts=parts, for_hopper=for_hopper)

@@ -10,7 +10,7 @@ share bytes are complete.
 For Hopper's kernel, 8 rows of a piece are stored together, plane after plane, so that one copy
 moves them to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the
 same time begin in different banks. Float8 numbers are regrouped first (``_in_lanes``). Experts in
-MXFP4 keep their rows, with the bits of words in another order (``in_pairs``).
+MXFP4 have another order (``_in_pairs``).
 """
 
 from dataclasses import dataclass
@@ -114,10 +114,12 @@ def laid_out(packed: Tensor, form: BlockFormat) -> Tensor:
 
 
 def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = False) -> Tensor:
-    """Group rows of ``values`` values by 8, piece by piece: uint8 [N, bytes].
+    """Group rows of ``values`` values by 8, piece by piece, MXFP4 in pairs: uint8 [N, bytes].
 
     ``back``: undo the grouping.
     """
+    if layout.scales == "powers":
+        return _in_pairs(rows, layout, values, back=back)
     pieces, high, words = values // BLOCK, BLOCK // 8 * layout.high, 4 * layout.words
     codes = BLOCK // 8 * layout.low
     sizes = (codes, high, words) if high else (codes, words)
@@ -147,7 +149,7 @@ def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = F
     return out
 
 
-def in_pairs(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = False) -> Tensor:
+def _in_pairs(rows: Tensor, layout: PackedLayout, values: int, *, back: bool) -> Tensor:
     """Regroup the bits of float4 numbers in rows of ``values`` values: uint8 [N, bytes].
 
     A word has two numbers of each of four pairs. Its bits w are chosen such that w, w << 4, w
