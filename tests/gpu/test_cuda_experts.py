@@ -11,6 +11,7 @@ from specx.ops.hopper.experts_product import ExpertsProduct
 from specx.ops.layers import LinearMap
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec, MlpSpec
+from specx.ops.triton.experts import combine
 from specx.ops.triton.packed import lay_out
 from tests.gpu.hopper import NEEDS_HOPPER
 from tests.gpu.test_cuda_product import CUDA, error, random
@@ -27,7 +28,7 @@ CHOSEN = 3
 def drawn(experts: int, rows: int, inputs: int) -> tuple[LinearMap, Tensor]:
     """Return the maps of experts with biases, and their values in float64."""
     own, whole = weight(experts * rows, inputs, "MXFP4")
-    packed = lay_out(PackedWeight(own.parts, dtype=BF16))
+    packed = lay_out(PackedWeight(own.parts, dtype=BF16), of_experts=True)
     values = whole.to(CUDA).double().view(experts, rows, inputs)
     return LinearMap(packed, random(experts, rows, dtype=BF16)), values
 
@@ -58,7 +59,15 @@ def test_experts(experts: int, inputs: int, clamp: tuple[float, float] | None) -
     together, whole = gated(chosen, x), plain(chosen, inputs_of_pairs)
     assert error(together, exact_gated) < 2 * LIMIT
     assert error(whole, exact) < LIMIT
+    shares, residual = torch.rand(64, CHOSEN, device=CUDA), random(64, 48, dtype=BF16)
+    parts = whole.view(64, CHOSEN, 48)
+    for more in (None, residual):
+        expected = combine(parts, shares, residual=more).double()
+        assert error(plain(chosen, inputs_of_pairs, shares, more), expected) < LIMIT
+    summed = plain(chosen, inputs_of_pairs, shares, residual)
     for rows in COUNTS:
         pairs, some = rows * CHOSEN, chosen[:rows].contiguous()
         assert torch.equal(gated(some, x[:rows]), together[:pairs])
         assert torch.equal(plain(some, inputs_of_pairs[:pairs]), whole[:pairs])
+        given = some, inputs_of_pairs[:pairs], shares[:rows].contiguous(), residual[:rows]
+        assert torch.equal(plain(*given), summed[:rows])

@@ -99,10 +99,10 @@ def test_subnormal_numbers_of_float8() -> None:
     blocks.view(96, -1, form.bytes)[..., 4:] &= 0x87
     own = lay_out(PackedWeight(((blocks, form),), dtype=BF16))
     x, whole = random(16, 512, dtype=BF16), replace(own, dtype=torch.float32).unpack().double()
-    assert own.eights
+    assert own.for_hopper
     assert error(PlainBlocksProduct(own)(x), x.double() @ whole.T) < LIMIT
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_weights_of_other_types_stay_in_rows(dtype: torch.dtype) -> None:
-    assert not lay_out(PackedWeight(weight(16, 256, "FP8")[0].parts, dtype=dtype)).eights
+    assert not lay_out(PackedWeight(weight(16, 256, "FP8")[0].parts, dtype=dtype)).for_hopper

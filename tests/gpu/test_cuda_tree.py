@@ -86,7 +86,7 @@ def test_sparse_bits_in_several_words(columns: int, prefix: int, dtype: torch.dt
 @DTYPES
 @pytest.mark.parametrize(("rows", "ratio"), [(1, 1), (1, 6), (2, 6), (1, 16), (5, 3), (16, 1)])
 @pytest.mark.parametrize("prefix", [0, 63, 127, 191, 192, 193, 700, 4095, 8200])
-@pytest.mark.parametrize("dim", [hopper_attention.DIM, hopper_attention.WIDE])
+@pytest.mark.parametrize("dim", [64, 128, 256])
 def test_few_rows(dim: int, prefix: int, rows: int, ratio: int, dtype: torch.dtype) -> None:
     """With one to three blocks that are there at a time, and more of them in a part."""
     visible = visible_of(random_parents(rows, prefix))

@@ -48,6 +48,7 @@ SHAPES = {
     "Gemma 2 9B, whole": Shape(16, 8, 256, None, 50.0),
     "gpt-oss": Shape(64, 8, 64, 128, None, True),
     "gpt-oss, whole": Shape(64, 8, 64, None, None, True),
+    "a short window": Shape(14, 2, 128, 99),
     "Mistral 7B v0.1": Shape(32, 8, 128, 4096),
     "Phi-3 mini": Shape(32, 32, 96, 2047),
     "Gemma 4 31B, whole": Shape(32, 4, 512),

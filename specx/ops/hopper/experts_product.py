@@ -4,8 +4,7 @@ A row's result does not depend on the other rows: the weight alone determines th
 Other weights and GPUs use the kernels of ``triton/experts.py``.
 """
 
-from ctypes import c_float, c_int, c_uint64
-from dataclasses import asdict, dataclass
+from ctypes import Structure, c_float, c_int, c_uint64
 
 import torch
 from torch import Tensor
@@ -16,30 +15,18 @@ from specx.ops.hopper.packed_product import TILES
 from specx.ops.hopper.product import ACTIVATIONS, MOST_ROWS, SOURCE
 from specx.ops.layers import LinearMap
 from specx.ops.spec import Activation, MlpSpec
+from specx.ops.triton.few_rows import counters_of
 from specx.ops.triton.packed import TritonWeight
 from specx.ops.triton.packed_layout import LAYOUTS
 
 EXPERTS_SOURCE = SOURCE.with_name("experts_product.cu")
+THREADS = 128  # of a block
+RESIDENT = {1: 6, 2: 4, 4: 3, 8: 3}  # blocks at once on a multiprocessor, by tiles of 8 pairs
 MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
 
 
-@dataclass(frozen=True)
-class ExpertsLaunch:
-    """The division of a product: ``share`` of a block's ``warps`` work on the same weight rows.
-
-    ``ahead``: how many pieces, of 16 bytes of two rows each, a thread has in flight; ``resident``:
-    blocks that run at once on a multiprocessor.
-    """
-
-    warps: int
-    share: int
-    ahead: int
-    resident: int
-
-
-def plan(tiles: int) -> ExpertsLaunch:
-    """Plan the launch; ``share`` affects rounding, so it does not depend on the rows of x."""
-    return ExpertsLaunch(4, 4, 2, 6 if tiles == 1 else 4 if tiles == 2 else 3)
+class _PairSums(Structure):
+    _fields_ = tuple((name, c_uint64) for name in ("shares", "residual", "to", "counters"))
 
 
 class ExpertsProduct:
@@ -62,14 +49,13 @@ class ExpertsProduct:
         if mlp is not None:
             activation, self._clamp = mlp.activation, mlp.clamp or self._clamp
         is_served = (
-            self._weight.is_cuda
-            and maps.weight.dtype == torch.bfloat16
+            maps.weight.for_hopper
             and (maps.bias is None or maps.bias.dtype == torch.bfloat16)
             and (maps.bias is None or maps.bias.is_contiguous())
             and activation in ACTIVATIONS
             and self._columns % (16 // sides) == 0
             and self._inputs % 64 == 0
-            and int(self._weight[:, self._first :].max()) <= MOST_EXPONENT
+            and self._largest_exponent() <= MOST_EXPONENT
         )
         if not is_served:
             raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {experts} experts")
@@ -77,43 +63,62 @@ class ExpertsProduct:
             "KIND": sides - 1, "ACTIVATION": ACTIVATIONS.index(activation), "HALF": 0,
             "CLAMPED": mlp is not None and mlp.clamp is not None,
         }  # fmt: skip
-        self._kernels: list[tuple[int, int, int, Kernel]] = []
+        self._kernels: list[tuple[int, Kernel]] = []
         device = self._weight.device
+        self._counters = counters_of(device)
         for tiles in TILES:
-            launch = plan(tiles)
-            told = {name.upper(): n for name, n in asdict(launch).items()} | {"TILES": tiles}
-            kernel = kernel_of(EXPERTS_SOURCE, "product", 0, device, **constants, **told)
+            told = {**constants, "TILES": tiles, "RESIDENT": RESIDENT[tiles]}
+            shared = 16 * (self._weight.shape[1] - self._first + 4)  # exponents
+            kernel = kernel_of(EXPERTS_SOURCE, "product", shared, device, **told)
             if kernel is None:
                 raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {device}")
-            blocks = -(-self._columns // (launch.warps // launch.share * 16 // sides))
-            self._kernels.append((8 * tiles, blocks, 32 * launch.warps, kernel))
+            self._kernels.append((8 * tiles, kernel))
+        self._blocks = self._columns * sides // 16
 
-    def __call__(self, chosen: Tensor, x: Tensor) -> Tensor:
+    def _largest_exponent(self) -> int:
+        front = self._inputs // 128 * 64  # bytes of a row that lie apart from the rest of it
+        rest = self._weight.view(len(self._weight) // 8, -1)[:, 8 * front :].unflatten(1, (8, -1))
+        return int(rest[..., self._first - front :].max())
+
+    def __call__(
+        self,
+        chosen: Tensor,
+        x: Tensor,
+        shares: Tensor | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
         """Multiply the pairs of a row and an expert -> [T · n, N].
 
-        chosen int64 [T, n]: the experts of each row, ascending.
+        chosen int64 [T, n]: the experts of each row, ascending. With ``shares`` float32 [T, n], and
+        without ``mlp``, return ``triton.experts.combine`` of the results, these shares and the
+        residual [T, N] instead.
         """
         rows, each = chosen.shape
         assert rows <= MOST_ROWS
+        assert all(part is None or part.is_contiguous() for part in (shares, residual))
+        assert shares is None or shares.dtype == torch.float32
         assert x.is_contiguous()
         assert chosen.is_contiguous()
         assert x.dtype == torch.bfloat16
-        blocks, threads, kernel = next(each[1:] for each in self._kernels if rows <= each[0])
+        kernel = next(kernel for most, kernel in self._kernels if rows <= most)
         pairs = rows * each
         out = x.new_empty((pairs, self._columns))
         given = self._weight, x, chosen, self.bias, out
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
+        total = out if shares is None else x.new_empty((rows, self._columns))
+        added = shares, residual, total, self._counters
+        sums = _PairSums(*(0 if part is None else part.data_ptr() for part in added))
         numbers = (
             rows, each, self._columns, self._inputs, self._weight.shape[1], self._first,
             pairs > self._experts,
         )  # fmt: skip
         with torch.cuda.device(x.get_device()):
             kernel.launch(
-                (blocks, min(pairs, self._experts), 1),
-                threads,
-                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp)],
+                (self._blocks, min(pairs, self._experts), 1),
+                THREADS,
+                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp), sums],
             )
-        return out
+        return total
 
 
 def product_of(maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> ExpertsProduct | None:

@@ -1,5 +1,6 @@
 // The end of tree attention: a query's own part, the last RECENT rows of its text, attended to by
-// tensor cores, and merged with its parts of the prefix. For Hopper; DIM is 64, 128 or 256.
+// tensor cores, and merged with its parts of the prefix. For Hopper; DIM is 64, 128 or 256. OWN: RECENT, or
+// 128, where windows are no wider: then the own part is all that a query sees, and nothing is merged.
 //
 // A block of four warps has at most ``most`` heads of a group for one node. It takes microseconds,
 // most of them waiting, so everything is asked for at once, and what threads tell each other is told
@@ -10,6 +11,7 @@
 
 constexpr int THREADS = 128, WARPS = THREADS / 32;
 constexpr int RECENT = 64, COLUMNS_OF_PREFIX = DIM > 128 ? 64 : 128;
+constexpr int KEY_TILES = OWN / WARPS / 8;  // of 8 keys, of a warp
 constexpr int GROUP = 16;              // heads, as rows of the tensor cores; those beyond a group are 0
 constexpr int CHUNKS = DIM / 8;        // of 16 bytes in a row
 constexpr int TILES = DIM / WARPS / 8; // of 8 dimensions, of a warp
@@ -24,17 +26,18 @@ __device__ __forceinline__ float number(u32 at) {
 // q [heads, nodes, DIM], keys and values [KV heads, capacity, DIM], rows contiguous. prefix: one
 // number. recent int32 [nodes, RECENT]: the rows of a node's own part, itself first, behind the end
 // of the prefix. parts [splits, heads · nodes, DIM]; stats [2, splits, heads · nodes].
-// out [nodes, heads, DIM]; lse [heads, nodes]. scale: of scores, in base 2.
+// out [nodes, heads, DIM]; lse [heads, nodes]. scale: of scores, in base 2. sinks [heads]: a logit more, or
+// null. window: rows that a row sees, each at its number modulo `capacity`; or 0 for all rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
 merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, const int* recent,
-      const u16* parts, const float* stats, u16* out, float* lse, float scale, int nodes, int heads,
-      int group, int most, int splits, u64 q_head, u64 q_node, u64 k_head, u64 k_row, u64 v_head, u64 v_row) {
+      const u16* parts, const float* stats, u16* out, float* lse, const float* sinks, float scale, int nodes, int heads,
+      int group, int most, int splits, int window, int capacity, u64 q_head, u64 q_node, u64 k_head, u64 k_row, u64 v_head, u64 v_row) {
     extern __shared__ unsigned char memory[];
     __shared__ float highest_of[WARPS][GROUP], sum_of[WARPS][GROUP];
     __shared__ alignas(16) float gathered[GROUP][DIM + 4];
-    const u32 key_rows = aligned(memory), value_rows = key_rows + RECENT * ROW;
-    const u32 queries = value_rows + RECENT * ROW, weights = queries + GROUP * ROW;
-    const u32 own_parts = weights + GROUP * RECENT * 2;
+    const u32 key_rows = aligned(memory), value_rows = key_rows + OWN * ROW;
+    const u32 queries = value_rows + OWN * ROW, weights = queries + GROUP * ROW;
+    const u32 own_parts = weights + GROUP * OWN * 2;
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int node = blockIdx.x % nodes, kv_head = blockIdx.x / nodes;
     const int chunk = thread % CHUNKS, line = thread / CHUNKS;  // what a thread copies
@@ -46,11 +49,16 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
     const int prefix = static_cast<int>(*prefix_at);
     const int* offsets = recent + node * RECENT;
     const int rows = prefix + min(offsets[RECENT - 1], 0) + RECENT;  // of the text, itself the last
-    const int blocks = (max(rows - RECENT, 0) + COLUMNS_OF_PREFIX - 1) / COLUMNS_OF_PREFIX;
-    const int count = min(blocks, splits);
-    int places[RECENT / LINES];
+    const int before = window ? max(rows - window, 0) / COLUMNS_OF_PREFIX : 0;
+    const int blocks = (max(rows - RECENT, 0) + COLUMNS_OF_PREFIX - 1) / COLUMNS_OF_PREFIX - before;
+    const int count = OWN > RECENT ? 0 : min(max(blocks, 0), splits), seen = window ? min(rows, window) : rows;
+    int places[OWN / LINES];
 #pragma unroll
-    for (int i = 0; i < RECENT / LINES; i++) places[i] = prefix + offsets[line + i * LINES];
+    for (int i = 0; i < OWN / LINES; i++) {
+        const int nth = line + i * LINES;
+        const int place = nth >= seen ? -1 : nth < RECENT ? prefix + offsets[nth] : rows - 1 - nth;
+        places[i] = window && place >= 0 ? place % capacity : place;
+    }
     const u64 all = static_cast<u64>(heads) * nodes;
     const int own_first = blockIdx.y * most, members = min(most, group - own_first);
     const auto head_of = [&](int member) {
@@ -66,12 +74,12 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
         copy(chunk_at(queries, member, chunk, ROW),
              q + head_of(min(member, members - 1)) * q_head + node * q_node + chunk * 8, member < members);
 #pragma unroll
-    for (int i = 0; i < RECENT / LINES; i++)
+    for (int i = 0; i < OWN / LINES; i++)
         copy(chunk_at(key_rows, line + i * LINES, chunk, ROW),
              keys + kv_head * k_head + max(places[i], 0) * k_row + chunk * 8, places[i] >= 0);
     commit_copies();
 #pragma unroll
-    for (int i = 0; i < RECENT / LINES; i++)
+    for (int i = 0; i < OWN / LINES; i++)
         copy(chunk_at(value_rows, line + i * LINES, chunk, ROW),
              values + kv_head * v_head + max(places[i], 0) * v_row + chunk * 8, places[i] >= 0);
     commit_copies();
@@ -91,30 +99,35 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
     finish_copies<2>();
     __syncthreads();
 
-    // Scores of 16 rows with the 16 keys of a warp. A thread has two rows, 8 apart, and of each two
+    // Scores of 16 rows with the 16 or 32 keys of a warp. A thread has two rows, 8 apart, and of each two
     // neighbouring columns in every 8.
-    float scores[2][4] = {};
+    float scores[KEY_TILES][4] = {};
 #pragma unroll
     for (int step = 0; step < DIM / 16; step++) {
         u32 a[4], b[4];
         load_matrices(a, chunk_at(queries, lane % 16, step * 2 + lane / 16, ROW));
-        load_matrices(b, chunk_at(key_rows, warp * 16 + lane / 16 * 8 + lane % 8,
-                                  step * 2 + lane / 8 % 2, ROW));
-        multiply_tile(scores[0], a, b[0], b[1]);
-        multiply_tile(scores[1], a, b[2], b[3]);
+#pragma unroll
+        for (int tile = 0; tile < KEY_TILES; tile += 2) {
+            const int key = (warp * KEY_TILES + tile + lane / 16) * 8 + lane % 8;
+            load_matrices(b, chunk_at(key_rows, key, step * 2 + lane / 8 % 2, ROW));
+            multiply_tile(scores[tile], a, b[0], b[1]);
+            multiply_tile(scores[tile + 1], a, b[2], b[3]);
+        }
     }
     const int upper = lane / 4;
 #pragma unroll
-    for (int tile = 0; tile < 2; tile++)
+    for (int tile = 0; tile < KEY_TILES; tile++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int column = warp * 16 + tile * 8 + lane % 4 * 2 + i % 2;
-            scores[tile][i] = column < rows ? scores[tile][i] * scale : NOTHING;
+            const int column = (warp * KEY_TILES + tile) * 8 + lane % 4 * 2 + i % 2;
+            scores[tile][i] = column < seen ? scores[tile][i] * scale : NOTHING;
         }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float here = fmaxf(fmaxf(scores[0][2 * half], scores[0][2 * half + 1]),
-                                 fmaxf(scores[1][2 * half], scores[1][2 * half + 1]));
+        float here = NOTHING;
+#pragma unroll
+        for (int tile = 0; tile < KEY_TILES; tile++)
+            here = fmaxf(here, fmaxf(scores[tile][2 * half], scores[tile][2 * half + 1]));
         const float highest = largest_of_four(here);
         if (lane % 4 == 0) highest_of[warp][upper + 8 * half] = highest;
     }
@@ -129,12 +142,12 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
         const float highest = own_highest(row);
         float sum = 0.f;
 #pragma unroll
-        for (int tile = 0; tile < 2; tile++) {
+        for (int tile = 0; tile < KEY_TILES; tile++) {
             const float low = exp2_of(scores[tile][2 * half] - highest);
             const float high = exp2_of(scores[tile][2 * half + 1] - highest);
             sum += low + high;
             asm volatile("st.shared.u32 [%0], %1;" ::"r"(
-                             chunk_at(weights, row, warp * 2 + tile, RECENT * 2) + lane % 4 * 4),
+                             chunk_at(weights, row, warp * KEY_TILES + tile, OWN * 2) + lane % 4 * 4),
                          "r"(pack(low, high)) : "memory");
         }
         sum = sum_of_four(sum);
@@ -143,12 +156,12 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
     finish_copies<1>();
     __syncthreads();
 
-    // Their weights with the values of all 64 rows: a quarter of the dimensions for each warp.
+    // Their weights with the values of all rows: a quarter of the dimensions for each warp.
     float sums[TILES][4] = {};
 #pragma unroll
-    for (int step = 0; step < RECENT / 16; step++) {
+    for (int step = 0; step < OWN / 16; step++) {
         u32 a[4], b[4];
-        load_matrices(a, chunk_at(weights, lane % 16, step * 2 + lane / 16, RECENT * 2));
+        load_matrices(a, chunk_at(weights, lane % 16, step * 2 + lane / 16, OWN * 2));
 #pragma unroll
         for (int tile = 0; tile < TILES; tile += 2) {
             load_transposed(b, chunk_at(value_rows, step * 16 + lane % 16,
@@ -169,14 +182,16 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
 
     for (int member = line; member < members; member += LINES) {
         const float own = own_highest(member);
-        float highest = own;
+        const u64 head = head_of(member);
+        const float sink = sinks ? sinks[head] * 1.44269504f : NOTHING;
+        float highest = fmaxf(own, sink);
         for (int part = 0; part < count; part++)
             highest = fmaxf(highest, number(largest + (part * members + member) * 4));
         const float decay = exp2_of(own - highest);
         float total = 0.f, result[8];
 #pragma unroll
         for (int i = 0; i < WARPS; i++) total += sum_of[i][member];
-        total *= decay;
+        total = total * decay + exp2_of(sink - highest);
 #pragma unroll
         for (int i = 0; i < 8; i++) result[i] = gathered[member][chunk * 8 + i] * decay;
         for (int part = 0; part < count; part++) {
@@ -192,7 +207,6 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
             for (int i = 0; i < 8; i++)
                 result[i] += share * widen(static_cast<u16>(pairs[i / 2] >> (i % 2 * 16)));
         }
-        const u64 head = head_of(member);
         const float one = 1.f / total;
         uint4 packed;
         packed.x = pack(result[0] * one, result[1] * one);

@@ -177,7 +177,7 @@ class _BlocksWeight(WeightProduct):
             and weight.dtype == torch.bfloat16
             and (bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()))
             and inputs % BLOCK == 0
-            and weight.eights
+            and weight.for_hopper
             and all(name in BITS for name in formats)
             and len(formats) <= (1 if self.kind == GATED else 2)
             and (len(formats) == 1 or self._boundary % apart == 0)

@@ -1,6 +1,6 @@
 // Attention where many rows share keys, in blocks of 128 rows. For Hopper, with heads of 128
 // dimensions. Of a tree to the prefix: a part of the columns, for rows of all heads of a key head; or
-// for up to 16 rows, where SLOTS is defined (below), also with 256 dimensions. Where PROMPT is defined, of a prompt to itself and
+// for up to 16 rows, where SLOTS is defined (below), also with 64 or 256 dimensions. Where PROMPT is defined, of a prompt to itself and
 // what is before it: all columns, for rows of one head, which may have 64 dimensions.
 //
 // One warp asks the copy engine for blocks of 128 keys and of their values, as many ahead as there
@@ -549,10 +549,11 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
             load_matrices(a, chunk_at(packed, lane % 16, step * 2 + lane / 16, COLUMNS * 2));
 #pragma unroll
             for (int tile = 0; tile < RESULT_TILES; tile += 2) {
-                const int chunk = warp * RESULT_TILES + tile + lane / 16;
+                // Two tiles, or where a warp has one, the same twice.
+                const int chunk = warp * RESULT_TILES + (RESULT_TILES > 1 ? tile + lane / 16 : 0);
                 load_transposed(b, in_slab(values, step * 16 + lane % 16, chunk));
                 multiply_tile(result[tile], a, b[0], b[1]);
-                multiply_tile(result[tile + 1], a, b[2], b[3]);
+                if (RESULT_TILES > 1) multiply_tile(result[tile + 1], a, b[2], b[3]);
             }
             multiply_tile(total, a, one, one);
         }

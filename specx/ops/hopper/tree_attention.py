@@ -3,10 +3,11 @@
 With 64 nodes and several query heads per key head, attention is limited by its products, not by
 reading. The tensor cores then have to stay busy while softmax weights are computed. Triton's
 compiler does not arrange that; ``tree_attention.cu`` does. With few rows, the kernel loads the
-prefix into shared memory before the previous kernel has ended. Heads of 256 dimensions are
-supported only with few rows, and by the merge. Attention to the prefix equals that of
-``triton/tree_attention.py``, bit for bit. The merge serves any number of rows. Short caches, which
-only drafts have, are read by a kernel of their own.
+prefix into shared memory before the previous kernel has ended. Heads of 64 and 256 dimensions are
+supported only with few rows, and by the merge; windows only by the merge, which alone reads those
+of up to 128 rows. Attention to the prefix equals that of ``triton/tree_attention.py``, bit for bit.
+The merge serves any number of rows. Short caches, which only drafts have, are read by a kernel of
+their own.
 """
 
 from ctypes import c_float, c_int, c_uint64
@@ -23,7 +24,8 @@ from specx.ops.triton.tree_inputs import TreeInputs
 SOURCE = Path(__file__).with_suffix(".cu")
 MERGE_SOURCE = SOURCE.with_name("merge.cu")
 SHORT_SOURCE = SOURCE.with_name("short_attention.cu")
-DIM, WIDE = 128, 256  # of a head; WIDE: only by the kernel for few rows, and the merge
+# Of a head; NARROW and WIDE: only by the kernel for few rows, and the merge.
+NARROW, DIM, WIDE = 64, 128, 256
 GROUPS, GROUP_ROWS = 2, 64  # warp groups of a block, and the rows of each
 ROWS, THREADS = GROUPS * GROUP_ROWS, (GROUPS + 1) * 128
 # Packed rows with which it is faster than Triton's: few, with a kernel of their own, or many.
@@ -31,11 +33,14 @@ FEW_ROWS, MANY_ROWS = 16, 32
 COLUMNS, WIDE_COLUMNS = 128, 64  # that it takes at a time, as Triton's kernel does
 FEW_THREADS, FEW_SLOTS = 256, 3  # of the kernel for few; the most blocks that are there at a time
 RECENT = 64  # rows of a query's own part
+SHORT_WINDOW = 128  # the widest that the merge reads as a whole
 MEMBERS = 16  # heads of a group that the merge can have
 WIDE_MEMBERS = 1  # and that a block of it has, with WIDE heads
 MERGE_THREADS = 128
 ONES = 1024  # bytes of ones, which weights are multiplied with to sum them up
 SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + ONES + 1024  # queries, six stages, alignment
+
+NO_PARTS = Launch(0, ROWS, COLUMNS, 4, 1)  # of a window that the merge reads
 
 # Of the kernel for short caches: blocks that share a head, their threads, the columns that all of
 # their warps take at a time, how often at most, and the most nodes and heads.
@@ -47,10 +52,11 @@ def suits(inputs: TreeInputs) -> bool:
     q = inputs.q
     return (
         q.is_cuda
-        and inputs.is_plain
+        and inputs.window is inputs.softcap is None
+        and not inputs.in_bytes
         and q.dtype in (torch.float16, torch.bfloat16)
         and (inputs.rows <= FEW_ROWS or (inputs.dim == DIM and inputs.rows >= MANY_ROWS))
-        and inputs.dim in (DIM, WIDE)
+        and inputs.dim in (NARROW, DIM, WIDE)
         and _are_aligned(inputs)
         and (_kernel(q) if inputs.dim == DIM else _few_kernel(inputs, 1)) is not None
     )
@@ -84,17 +90,33 @@ def merge(
     kernel = _merge_kernel(inputs, launch)
     assert kernel is not None
     q, keys, values = inputs.q, inputs.keys, inputs.values
-    read = q, keys, values, inputs.prefix, inputs.recent, parts, stats, out, lse
+    read = q, keys, values, inputs.prefix, inputs.recent, parts, stats, out, lse, inputs.sinks
     group, members = _group(inputs), _members(inputs)
+    sizes = inputs.nodes, inputs.heads, group, members, launch.splits
     arguments = [
-        *(c_uint64(each.data_ptr()) for each in read),
+        *(c_uint64(0 if each is None else each.data_ptr()) for each in read),
         c_float(inputs.scale),
-        *map(c_int, (inputs.nodes, inputs.heads, group, members, launch.splits)),
+        *map(c_int, (*sizes, inputs.window or 0, keys.shape[1])),
         *(c_uint64(stride) for each in (q, keys, values) for stride in each.stride()[:2]),
     ]
     with torch.cuda.device(q.get_device()):
         grid = inputs.nodes * inputs.kv_heads, -(-group // members), 1
         kernel.launch(grid, MERGE_THREADS, arguments)
+
+
+def attend_in_window(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
+    """Compute ``triton.tree_attention.attend`` in one launch, if ``is_in_window``."""
+    q = inputs.q
+    out = torch.empty((inputs.nodes, inputs.heads, inputs.dim), dtype=q.dtype, device=q.device)
+    lse = torch.empty((inputs.heads, inputs.nodes), dtype=torch.float32, device=q.device)
+    merge(inputs, out, lse, out, lse, NO_PARTS)  # no parts and stats are read
+    return out, lse
+
+
+def is_in_window(inputs: TreeInputs) -> bool:
+    """Return True if ``attend_in_window`` supports the inputs and the device."""
+    window = inputs.window
+    return window is not None and window <= SHORT_WINDOW and can_merge(inputs, NO_PARTS)
 
 
 def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
@@ -125,7 +147,8 @@ def is_short(inputs: TreeInputs) -> bool:
     q = inputs.q
     return (
         q.is_cuda
-        and inputs.is_plain
+        and inputs.window is inputs.softcap is inputs.sinks is None
+        and not inputs.in_bytes
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim in (64, 128)
         and inputs.heads <= MOST_HEADS
@@ -162,9 +185,10 @@ def can_merge(inputs: TreeInputs, launch: Launch) -> bool:
     q = inputs.q
     return (
         q.is_cuda
-        and inputs.is_plain
+        and inputs.softcap is None
+        and not inputs.in_bytes
         and q.dtype in (torch.float16, torch.bfloat16)
-        and inputs.dim in (64, DIM, WIDE)
+        and inputs.dim in (NARROW, DIM, WIDE)
         and _group(inputs) <= MEMBERS
         and launch.block_columns == _columns(inputs)
         and _are_aligned(inputs)
@@ -175,9 +199,10 @@ def can_merge(inputs: TreeInputs, launch: Launch) -> bool:
 def _merge_kernel(inputs: TreeInputs, launch: Launch) -> Kernel | None:
     q, row = inputs.q, inputs.dim * inputs.q.itemsize
     of_parts = launch.splits * _members(inputs) * (row + 8)
-    shared = (2 * RECENT + MEMBERS) * row + MEMBERS * RECENT * q.itemsize + of_parts + 1024
+    own = RECENT if launch.splits else SHORT_WINDOW
+    shared = (2 * own + MEMBERS) * row + MEMBERS * own * q.itemsize + of_parts + 1024
     half = q.dtype == torch.float16
-    return kernel_of(MERGE_SOURCE, "merge", shared, q.device, HALF=half, DIM=inputs.dim)
+    return kernel_of(MERGE_SOURCE, "merge", shared, q.device, HALF=half, DIM=inputs.dim, OWN=own)
 
 
 def _are_aligned(inputs: TreeInputs) -> bool:

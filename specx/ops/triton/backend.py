@@ -46,7 +46,7 @@ from specx.ops.triton import (
 )
 from specx.ops.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
 from specx.ops.triton.experts import suits as kernels_serve
-from specx.ops.triton.packed import in_rows_of, lay_out
+from specx.ops.triton.packed import lay_out
 from specx.ops.triton.tree_inputs import TreeInputs
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
@@ -139,6 +139,8 @@ class TritonOps(TorchOps):
         )
         if self._of_draft and hopper_attention.is_short(inputs):
             return hopper_attention.attend_short(inputs)
+        if hopper_attention.is_in_window(inputs):
+            return hopper_attention.attend_in_window(inputs)
         launch = tree_attention.plan_for(inputs, few=self._is_packed)
         suits = hopper_attention.suits(inputs)
         kernel = hopper_attention.attend_to_prefix if suits else tree_attention.attend_to_prefix
@@ -218,7 +220,7 @@ class TritonOps(TorchOps):
         if not isinstance(weight, PackedWeight):
             return weight
         self._is_packed = True
-        return in_rows_of(weight) if of_experts else lay_out(weight)
+        return lay_out(weight, of_experts=of_experts)
 
     def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
         if isinstance(embedding, PackedWeight):

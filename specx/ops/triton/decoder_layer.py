@@ -39,10 +39,14 @@ class TritonProduct:
     kernels.
     """
 
-    def __init__(self, weights: LinearMap, few: CudaProduct | None = None) -> None:
+    def __init__(
+        self, weights: LinearMap, few: CudaProduct | None = None, *, is_fused: bool = False
+    ) -> None:
+        """``few``: Hopper's kernel. ``is_fused``: another kernel serves few rows."""
         self._packed, self._few, self._bias = None, few, weights.bias
         if isinstance(weights.weight, TritonWeight):
-            self._packed = BlocksProduct(weights.weight, weights.bias)
+            own = few is None and not is_fused
+            self._packed = BlocksProduct(weights.weight, weights.bias, few=own)
             return
         self._weight = weights.tensor
         if few is None:
@@ -162,7 +166,7 @@ class TritonLayer:
         else:
             self._rotated_qkv = qkv if isinstance(qkv, QkvProduct) else None
             own = qkv if isinstance(qkv, CudaProduct) else None
-            self._qkv = TritonProduct(w.qkv, own)
+            self._qkv = TritonProduct(w.qkv, own, is_fused=self._rotated_qkv is not None)
         if w.gate is not None and w.delta is None:
             self._gate = TritonProduct.of(w.gate)
         self._out = TritonProduct(w.out, few.get("out"))
@@ -173,7 +177,7 @@ class TritonLayer:
             self._gates_at_once = (
                 not few and not is_packed and spec.mlp.gated and w.activation is None
             )
-            self._gate_up = TritonProduct(w.gate_up, own)
+            self._gate_up = TritonProduct(w.gate_up, own, is_fused=self._gated is not None)
             self._down = TritonProduct(w.down, few.get("down"))
         self._small = self._small_products() if of_draft else None
         if w.per_layer is not None:

@@ -11,7 +11,7 @@ on the other rows, to the bit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -32,6 +32,7 @@ from specx.ops.triton.packed import (
     EXPERTS_WIDENED,
     TritonWeight,
     add_block,
+    moved,
     told,
     widened,
 )
@@ -92,18 +93,25 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
         None if each is None or not is_joined(weights) else each.tensor for each in shared
     )
 
-    own = [
-        experts_product.product_of(maps, spec.count, its)
-        for maps, its in ((weights.gate_up, mlp), (weights.down, None))
-    ]
+    gate_up_map, down_map = weights.gate_up, weights.down
+    up_of_few = experts_product.product_of(gate_up_map, spec.count, mlp)
+    down_of_few = experts_product.product_of(down_map, spec.count)
+    if up_of_few is None or down_of_few is None:
+        up_of_few = down_of_few = None
+        gate_up_map, down_map = (
+            replace(each, weight=moved(each.weight, for_hopper=False))
+            if isinstance(each.weight, TritonWeight)
+            else each
+            for each in (gate_up_map, down_map)
+        )
 
     adds_up = (
-        isinstance(weights.down.weight, Tensor)
+        (isinstance(weights.down.weight, Tensor) or down_of_few is not None)
         and (spec.shared is None or is_joined(weights))
         and spec.apart is None
     )
     if adds_up:
-        few_rows.prepare(weights.down.tensor)
+        few_rows.counters_of(weights.out.weight.device)
 
     def routed(
         x: Tensor, judged: Tensor, residual: Tensor | None = None
@@ -121,18 +129,20 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
         chosen, shares = by(spec, logits, correction)
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
-        if few and own[0] is not None and own[1] is not None:
-            parts = own[1](chosen, own[0](chosen, x))
-            return parts.view(*chosen.shape, -1), shares
+        if few and up_of_few is not None and down_of_few is not None:
+            inner = up_of_few(chosen, x)
+            if adds_up:
+                return down_of_few(chosen, inner, shares.contiguous(), residual), None
+            return down_of_few(chosen, inner).view(*chosen.shape, -1), shares
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
-        inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
+        inner = product(pairs, x, gate_up_map, spec.count, mlp, shared=up)
         if few and adds_up:
             total = product(
-                pairs, inner, weights.down, spec.count,
+                pairs, inner, down_map, spec.count,
                 shared=down, shares=shares.contiguous(), residual=residual,
             )  # fmt: skip
             return total, None
-        parts = product(pairs, inner, weights.down, spec.count, shared=down)
+        parts = product(pairs, inner, down_map, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
 
     return routed
@@ -223,10 +233,11 @@ def product(
     stages = 4 if pairs.few else 3
     if shares is not None:  # few inputs to a sum: fewer, larger programs
         width, stages = 64, 3
-    form = words = None
+    form, words, for_hopper = None, None, False
     if isinstance(maps.weight, TritonWeight):
         assert shared is None
-        assert not maps.weight.eights
+        for_hopper = maps.weight.for_hopper
+        assert not (pairs.few and for_hopper)
         ((weight, form),), inputs = maps.weight.parts, maps.weight.columns
         packed, outputs, words = weight, len(weight) // experts, weight.view(torch.int32)
     else:
@@ -257,7 +268,7 @@ def product(
         held = min(step, experts - first)
         if unpacked is not None:
             rows = packed[first * outputs : (first + held) * outputs]
-            weight = widened(rows, unpacked, inputs, x.dtype)
+            weight = widened(rows, unpacked, inputs, x.dtype, for_hopper=for_hopper)
         _experts_product[(cdiv(columns, width), all_experts if by_expert else pairs.programs)](
             x, weight, words, shared, bias, out, *pairs.places, shares, residual, total, counters,
             columns, pairs.programs, experts, first, held, alpha, limit,

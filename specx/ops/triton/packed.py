@@ -40,12 +40,12 @@ AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
 class TritonWeight(PackedWeight):
     """A weight [N, K] in the kernels' layout: uint8 [n, bytes] for each part of rows in one format.
 
-    ``columns``: K. Products with it have the dtype ``dtype``. ``eights``: rows are stored in groups
-    of 8 (``in_eights``).
+    ``columns``: K. Products with it have the dtype ``dtype``. ``for_hopper``: rows are stored for
+    Hopper's kernels (``in_eights``).
     """
 
     columns: int = 0
-    eights: bool = False
+    for_hopper: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class TritonWeight(PackedWeight):
         whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         first = 0
         for packed, form in self.parts:
-            unpack(packed, form, whole[first : first + len(packed)], eights=self.eights)
+            unpack(packed, form, whole[first : first + len(packed)], for_hopper=self.for_hopper)
             first += len(packed)
         return whole
 
@@ -65,32 +65,33 @@ class TritonWeight(PackedWeight):
         found = torch.empty((ids.numel(), self.columns), dtype=self.dtype, device=self.device)
         ids, first = ids.contiguous(), 0
         for packed, form in self.parts:
-            _launch_unpack(packed, form, found, ids, first, self.eights)
+            _launch_unpack(packed, form, found, ids, first, self.for_hopper)
             first += len(packed)
         return found.view(*ids.shape, -1)
 
 
-def lay_out(weight: PackedWeight) -> TritonWeight:
+def lay_out(weight: PackedWeight, *, of_experts: bool = False) -> TritonWeight:
     """Convert a weight's blocks to the layout of the kernels; join the parts in one format."""
     own = in_rows_of(weight)
+    formats = ("MXFP4",) if of_experts else EIGHTS
     suits = (
-        own.columns % BLOCK == 0
+        own.columns % (64 if of_experts else BLOCK) == 0
         and own.dtype == torch.bfloat16
-        and all(form.name in EIGHTS and len(packed) % 16 == 0 for packed, form in own.parts)
+        and all(form.name in formats and len(packed) % 16 == 0 for packed, form in own.parts)
     )
     is_ours = suits and own.device.type == "cuda" and is_hopper(own.device)
-    return moved(own, eights=True) if is_ours else own
+    return moved(own, for_hopper=True) if is_ours else own
 
 
-def moved(weight: TritonWeight, *, eights: bool) -> TritonWeight:
-    """Return the weight with rows stored in groups of 8 (``eights``), or one by one."""
-    if weight.eights == eights:
+def moved(weight: TritonWeight, *, for_hopper: bool) -> TritonWeight:
+    """Return the weight with rows stored for Hopper's kernels, or as Triton's read them."""
+    if weight.for_hopper == for_hopper:
         return weight
     parts = tuple(
-        (in_eights(packed, LAYOUTS[form.name], weight.columns, back=not eights), form)
+        (in_eights(packed, LAYOUTS[form.name], weight.columns, back=not for_hopper), form)
         for packed, form in weight.parts
     )
-    return replace(weight, parts=parts, eights=eights)
+    return replace(weight, parts=parts, for_hopper=for_hopper)
 
 
 def in_rows_of(weight: PackedWeight) -> TritonWeight:
@@ -104,20 +105,20 @@ def in_rows_of(weight: PackedWeight) -> TritonWeight:
     return TritonWeight(tuple(parts), dtype=weight.dtype, columns=weight.shape[1])
 
 
-def unpack(packed: Tensor, form: BlockFormat, to: Tensor, *, eights: bool = False) -> None:
+def unpack(packed: Tensor, form: BlockFormat, to: Tensor, *, for_hopper: bool = False) -> None:
     """Unpack rows uint8 [N, bytes] to ``to`` [N, K] by float32 values that are rounded once."""
     assert to.is_contiguous()
     assert len(to) == len(packed)
-    _launch_unpack(packed, form, to, None, 0, eights)
+    _launch_unpack(packed, form, to, None, 0, for_hopper)
 
 
 def _launch_unpack(
-    packed: Tensor, form: BlockFormat, to: Tensor, ids: Tensor | None, first: int, eights: bool
+    packed: Tensor, form: BlockFormat, to: Tensor, ids: Tensor | None, first: int, for_hopper: bool
 ) -> None:
     """Unpack all rows, or the rows ``ids`` (int64), counted from ``first``."""
     (count, columns), layout = to.shape, LAYOUTS[form.name]
     _unpack[(count, triton.cdiv(columns, UNPACKED))](
-        ids, packed, to, first, first + len(packed), CHOSEN=ids is not None, EIGHTS=eights,
+        ids, packed, to, first, first + len(packed), CHOSEN=ids is not None, HOPPER=for_hopper,
         K=columns, STRIDE=packed.shape[1], FORM=layout, SIZE=UNPACKED,
         num_warps=4, enable_fp_fusion=False, **programmatic_launch.options(to.device),
     )  # fmt: skip
@@ -140,21 +141,24 @@ def plan(columns: int, inputs: int, block: int) -> FewRowsLaunch:
 
 
 class BlocksProduct:
-    """The product with a packed weight [N, K], and bias [N]."""
+    """The product with a packed weight [N, K], and bias [N].
 
-    def __init__(self, weight: TritonWeight, bias: Tensor | None) -> None:
+    ``few``: ``of_few`` is used. What it reads is made now: made while a graph is recorded, it would
+    be missing until that graph is replayed.
+    """
+
+    def __init__(self, weight: TritonWeight, bias: Tensor | None, *, few: bool = True) -> None:
         self.weight, self._bias = weight, bias
-        self._rows: TritonWeight | None = None
-        counters_of(weight.device)  # made while a graph is recorded, they would be zeros too late
+        self._rows = moved(weight, for_hopper=False) if few else None
+        counters_of(weight.device)
 
     def of_few(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Multiply x [T, K], T <= 64, add bias and residual [T, N] -> [T, N].
 
         All are contiguous; the total is rounded once.
         """
-        if self._rows is None:
-            self._rows = moved(self.weight, eights=False)
         weight, first = self._rows, 0
+        assert weight is not None
         out = x.new_empty((len(x), len(weight)))
         for packed, form in weight.parts:
             end = first + len(packed)
@@ -174,20 +178,20 @@ class BlocksProduct:
         for packed, form in weight.parts:
             for first in range(0, len(packed), step):
                 part = packed[first : first + step]
-                wide = widened(part, form, weight.columns, x.dtype, eights=weight.eights)
+                wide = widened(part, form, weight.columns, x.dtype, for_hopper=weight.for_hopper)
                 torch.mm(x, wide.t(), out=out[:, begin : begin + len(part)])
                 begin += len(part)
         return out if self._bias is None else out.add_(self._bias)
 
 
 def widened(
-    packed: Tensor, form: BlockFormat, columns: int, dtype: torch.dtype, *, eights: bool = False
+    packed: Tensor, form: BlockFormat, columns: int, dtype: torch.dtype, *, for_hopper: bool = False
 ) -> Tensor:
     """Unpack rows to reused memory, at most ``EXPERTS_WIDENED`` values: [N, K]."""
     values = len(packed) * columns
     room = _room(packed.device, dtype, WIDENED if values <= WIDENED else EXPERTS_WIDENED)
     room = room[:values].view(len(packed), columns)
-    unpack(packed, form, room, eights=eights)
+    unpack(packed, form, room, for_hopper=for_hopper)
     return room
 
 
@@ -673,7 +677,7 @@ def _unpack(
     begin: tl.tensor,
     end: tl.tensor,  # ids of the first row, and behind the last
     CHOSEN: tl.constexpr,
-    EIGHTS: tl.constexpr,
+    HOPPER: tl.constexpr,  # rows are ``for_hopper``
     K: tl.constexpr,
     STRIDE: tl.constexpr,
     FORM: tl.constexpr,
@@ -682,6 +686,8 @@ def _unpack(
 ) -> None:
     """Unpack some values of a row. Products and sums are each rounded, as in ``blocks.py``."""
     BLOCKS: tl.constexpr = (K + 255) // 256
+    PAIRS: tl.constexpr = HOPPER and FORM.scales == "powers"
+    EIGHTS: tl.constexpr = HOPPER and not PAIRS
     line = tl.program_id(0).to(tl.int64)
     PART: tl.constexpr = FORM.part
     # A part has one scale, which is computed once.
@@ -713,6 +719,11 @@ def _unpack(
         low_ptr += row % 8 * (32 * FORM.low)
         low_move = row % 4 * 32 if FORM.high > 0 else row % 2 * 64
         high_move = row // 2 % 2 * 32
+    elif PAIRS:
+        FRONT: tl.constexpr = K // 128 * 4  # chunks of 16 bytes that lie in eights of rows
+        low_ptr = packed_ptr + row // 8 * (8 * STRIDE)
+        rest = FRONT * 8 + row % 8 * (STRIDE // 16 - FRONT)
+        bytes_ptr = low_ptr + rest * 16 + (FIRST - FRONT * 16) + block * (4 * FORM.words)
     else:
         low_ptr = packed_ptr + row * STRIDE + block * 128
         high_ptr = packed_ptr + (row * STRIDE + FIRST) + block * (32 * FORM.high)
@@ -733,6 +744,19 @@ def _unpack(
         else:
             code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
         value = _float_8(code) if FORM.is_float else code.to(tl.int8, bitcast=True).to(tl.float32)
+    elif PAIRS:
+        chunk = at // 64 * 2 + place // 16
+        chunk = tl.where(
+            chunk < FRONT, (chunk // 4 * 8 + row % 8) * 4 + chunk % 4, chunk - FRONT + rest
+        )
+        words = low_ptr + (chunk * 16 + place // 4 % 4 * 4)
+        word = tl.load(words.to(tl.pointer_type(tl.int32)), mask=inside, other=0)
+        is_first = place // 2 % 2 == 0
+        lower = tl.where(is_first, word, word << 4)
+        turned, mixed = word << 10 | (word >> 22 & 0x3FF), word << 6 ^ (word >> 2 & 0x3FFFFFFF)
+        upper = tl.where(is_first, turned, mixed)
+        bits = tl.where(at // 32 % 2 == 0, lower, upper) >> (place % 2 * 16) & 0x81C0
+        value = (bits << 16).to(tl.float32, bitcast=True) * 1.7014118346046923e38
     else:
         code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, EIGHTS, inside)
         if FORM.high > 0:

@@ -9,7 +9,8 @@ share bytes are complete.
 
 For Hopper's kernel, 8 rows of a piece are stored together, plane after plane, so that one copy
 moves them to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the
-same time begin in different banks. Float8 numbers are regrouped first (``_in_lanes``).
+same time begin in different banks. Float8 numbers are regrouped first (``_in_lanes``). Experts in
+MXFP4 have another order (``_in_pairs``).
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from specx.ops.blocks import FLOAT_4, LINEAR_16, BlockFormat, scales_of_8, scale
 BLOCK = 256  # values
 ALIGNED = 16  # bytes
 AT_ONCE = 1 << 24  # values that are put into another order at a time
+PAIR = 0x81C081C0  # float4 numbers: sign, exponent, mantissa in bfloat16, twice
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,12 @@ def laid_out(packed: Tensor, form: BlockFormat) -> Tensor:
 
 
 def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = False) -> Tensor:
-    """Group rows of ``values`` values by 8, piece by piece: uint8 [N, bytes].
+    """Group rows of ``values`` values by 8, piece by piece, MXFP4 in pairs: uint8 [N, bytes].
 
     ``back``: undo the grouping.
     """
+    if layout.scales == "powers":
+        return _in_pairs(rows, layout, values, back=back)
     pieces, high, words = values // BLOCK, BLOCK // 8 * layout.high, 4 * layout.words
     codes = BLOCK // 8 * layout.low
     sizes = (codes, high, words) if high else (codes, words)
@@ -143,6 +147,52 @@ def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = F
         done = torch.cat([each.flatten(2) for each in planes], 2).reshape(-1, size)
         out[first : first + step, :size] = done
     return out
+
+
+def _in_pairs(rows: Tensor, layout: PackedLayout, values: int, *, back: bool) -> Tensor:
+    """Regroup the bits of float4 numbers in rows of ``values`` values: uint8 [N, bytes].
+
+    A word has two numbers of each of four pairs. Its bits w are chosen such that w, w << 4, w
+    rotated left by 10, and w << 6 ^ w >> 2 have a pair each where ``PAIR`` is set: at the ends of
+    bfloat16's sign and exponent, and the beginning of its mantissa. So each pair takes one or two
+    shifts and a mask. Of 8 rows, what a warp reads at a time lies together: 64 bytes of each. What
+    is left of a row, its exponents too, stays together behind that. ``back``: undo this.
+    """
+    out, first = rows.clone(), layout.first_bytes(values)
+    front = values // 128 * 64
+    if back:
+        moved = rows.view(len(rows) // 8, -1)
+        plane = moved[:, : 8 * front].unflatten(1, (-1, 8, 64)).transpose(1, 2)
+        rest = moved[:, 8 * front :].unflatten(1, (8, -1))
+        out = torch.cat([plane.flatten(2), rest], 2).flatten(0, 1)
+        rows = out
+    step = max(1, AT_ONCE // values)
+    for begin in range(0, len(rows), step):
+        plane = rows[begin : begin + step, :first]
+        words = plane.reshape(len(plane), -1, 4).long()
+        if back:
+            word = (words << torch.arange(0, 32, 8, device=rows.device)).sum(2)
+            word |= word << 32  # rotated by a shift
+            pairs = (word, word << 4, word >> 22, word << 6 ^ (word & 0xFFFFFFFF) >> 2)
+            numbers = [(each >> 16 * i) for each in pairs for i in (0, 1)]
+            codes = torch.stack([each >> 12 & 8 | each >> 6 & 7 for each in numbers], 2)
+            changed = codes[..., :4] | codes[..., 4:] << 4
+        else:
+            codes = torch.cat([words & 15, words >> 4], 2)
+            bits = (codes & 8) << 12 | (codes & 7) << 6
+            a, b, c, d = (bits[..., i] | bits[..., i + 1] << 16 for i in range(0, 8, 2))
+            word = a | b >> 4 | c >> 10 | c << 22 & 0xFFFFFFFF
+            d ^= (word << 6 ^ word >> 2) & PAIR  # what is left for bits that are still free
+            word |= d >> 6 & 0x02030203 | d << 2 & 0x04000400
+            for mask in (0x20000, 0x200, 2):
+                word ^= word >> 8 & mask
+            changed = torch.stack([word >> i & 255 for i in range(0, 32, 8)], 2)
+        out[begin : begin + step, :first] = changed.flatten(1)
+    if back:
+        return out
+    moved = out.view(-1, 8, out.shape[1])
+    plane = moved[..., :front].unflatten(2, (-1, 64)).transpose(1, 2)
+    return torch.cat([plane.flatten(1), moved[..., front:].flatten(1)], 1).view(out.shape)
 
 
 def _in_lanes(codes: Tensor, *, back: bool = False) -> Tensor:

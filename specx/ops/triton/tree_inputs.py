@@ -90,8 +90,3 @@ class TreeInputs:
         if not self.in_bytes:
             return None, None
         return self.keys.view(torch.int16), self.values.view(torch.int16)
-
-    @property
-    def is_plain(self) -> bool:
-        """True if keys and values are not in 8 bits, and scores have only the tree's mask."""
-        return self.window is self.softcap is self.sinks is None and not self.in_bytes

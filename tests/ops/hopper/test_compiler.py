@@ -153,7 +153,10 @@ def test_a_mistake_says_where_it_is(source: Path, empty_cache: Path) -> None:
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize(
     ("slots", "half"),
-    every_other([{}, {"SLOTS": 1}, {"SLOTS": 3}, {"SLOTS": 3, "DIM": 256}], [False, True]),
+    every_other(
+        [{}, {"SLOTS": 1}, {"SLOTS": 3}, {"SLOTS": 3, "DIM": 64}, {"SLOTS": 3, "DIM": 256}],
+        [False, True],
+    ),
     ids=str,
 )
 def test_tree_attention_compiles(half: bool, slots: dict[str, int]) -> None:
@@ -162,9 +165,12 @@ def test_tree_attention_compiles(half: bool, slots: dict[str, int]) -> None:
 
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("dim", [64, 256, pytest.param(128, marks=pytest.mark.slow)])
-def test_merging_compiles(dim: int) -> None:
-    assert compiled(hopper_attention.MERGE_SOURCE, {"HALF": 0, "DIM": dim}).startswith(ELF)
+@pytest.mark.parametrize(
+    ("dim", "own"), [(64, 128), (256, 64), pytest.param(128, 64, marks=pytest.mark.slow)]
+)
+def test_merging_compiles(dim: int, own: int) -> None:
+    constants = {"HALF": 0, "DIM": dim, "OWN": own}
+    assert compiled(hopper_attention.MERGE_SOURCE, constants).startswith(ELF)
 
 
 @needs_nvrtc
@@ -213,9 +219,8 @@ def test_products_of_packed_weights_compile(tiles: int, kind: int, rows: int) ->
 @pytest.mark.parametrize(("kind", "tiles"), every_other([PLAIN, GATED], TILES))
 def test_products_with_experts_compile(kind: int, tiles: int) -> None:
     given = {"KIND": kind, "TILES": tiles, "HALF": 0, "CLAMPED": kind, "ACTIVATION": kind}
-    launch = asdict(experts_product.plan(tiles))
-    constants = {name.upper(): value for name, value in launch.items()}
-    assert compiled(experts_product.EXPERTS_SOURCE, given | constants).startswith(ELF)
+    given |= {"RESIDENT": experts_product.RESIDENT[tiles]}
+    assert compiled(experts_product.EXPERTS_SOURCE, given).startswith(ELF)
 
 
 @needs_nvrtc

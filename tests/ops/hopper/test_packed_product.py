@@ -30,7 +30,7 @@ def weight(
         )
         for n, rows in parts
     )
-    return TritonWeight(made, dtype=dtype, columns=inputs, eights=True)
+    return TritonWeight(made, dtype=dtype, columns=inputs, for_hopper=True)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from specx.ops.layers import LinearMap
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec
 from specx.ops.triton import experts as triton_experts
+from specx.ops.triton import packed as triton_packed
 from specx.ops.triton.backend import TritonOps
 from specx.ops.triton.few_rows import FewRowsLaunch
 from specx.ops.triton.packed import (
@@ -90,16 +91,17 @@ def test_every_bit_is_that_of_gguf(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "FP8"])
-def test_eight_rows_together(name: str) -> None:
+def test_eight_rows_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Hopper's own kernel has them: 16 bytes of a row, in one order or another."""
     own = in_rows_of(weight(16, 512, name)[0])
-    eights = moved(own, eights=True)
-    assert torch.equal(moved(eights, eights=False).parts[0][0], own.parts[0][0])
+    eights = moved(own, for_hopper=True)
+    assert torch.equal(moved(eights, for_hopper=False).parts[0][0], own.parts[0][0])
     assert torch.equal(eights.unpack(), own.unpack())
     ids = torch.tensor([3, 15, 0, 8], device=DEVICE)
     assert torch.equal(eights.rows(ids), own.rows(ids))
     x = rows(2, 512)
     products = [BlocksProduct(each, None) for each in (own, eights)]
+    monkeypatch.setattr(triton_packed, "moved", None)  # in a pass, which may be recorded
     assert torch.equal(*(each.of_few(x) for each in products))
     if name == "FP8":
         return
@@ -112,7 +114,7 @@ def test_eight_rows_together(name: str) -> None:
 def test_float8_numbers_are_two_shifts_from_bfloat16() -> None:
     """As Hopper's own kernel reads them: a word's first pair, and the pair behind it."""
     own = in_rows_of(weight(16, 256, "FP8")[0])
-    piece = moved(own, eights=True).parts[0][0].cpu()
+    piece = moved(own, for_hopper=True).parts[0][0].cpu()
     chunks = piece.flatten()[3 * 256 : 4 * 256].view(16, 16)[torch.arange(16) ^ 4]
     words = chunks.contiguous().view(torch.int32).long()  # [2 parts of a scale · 2, 4, 4]
     pairs = words & 0x87F087F0, words >> 4 & 0x07000700 | words << 4 & 0x80F080F0
@@ -120,6 +122,24 @@ def test_float8_numbers_are_two_shifts_from_bfloat16() -> None:
     values = lanes.transpose(1, 2).flatten().float() * 2.0**120
     scales = own.parts[0][0][3, 256:264].cpu().view(torch.float32).repeat_interleave(128)
     assert torch.equal((values * scales).to(DTYPE), own.unpack()[3].cpu())
+
+
+def test_pairs_of_float4_numbers_are_shifts_of_a_word() -> None:
+    """As Hopper's kernel of experts reads them."""
+    own = in_rows_of(weight(16, 320, "MXFP4")[0])
+    paired = moved(own, for_hopper=True)
+    assert torch.equal(moved(paired, for_hopper=False).parts[0][0], own.parts[0][0])
+    assert torch.equal(paired.unpack(), own.unpack())
+    ids = torch.tensor([3, 15, 0, 8], device=DEVICE)
+    assert torch.equal(paired.rows(ids), own.rows(ids))
+    eight = paired.parts[0][0][:8].cpu().flatten()  # 64 bytes of each, two times, and the rest
+    row = torch.cat([eight[192:256], eight[704:768], eight[1024:].view(8, -1)[3, :32]])
+    words = row.view(torch.int32).long() & 0xFFFFFFFF
+    pairs = words, words << 4, words << 10 | words >> 22, words << 6 ^ words >> 2
+    bits = torch.stack(pairs, -1).view(5, 8, 2, 2).transpose(1, 2) & 0x81C081C0
+    values = bits.flatten().int().view(torch.bfloat16).float().view(10, 32) * 2.0**126
+    powers = torch.exp2(own.parts[0][0][3, 160:170].cpu().float() - 127)
+    assert torch.equal((values * powers[:, None]).flatten().to(DTYPE), own.unpack()[3].cpu())
 
 
 @EACH
