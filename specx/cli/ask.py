@@ -1,5 +1,6 @@
 """``specx ask``: answer questions about documents. Each document is read once."""
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from specx.cli import options as common
 from specx.cli.console import make_console
 from specx.cli.notices import Notices
 from specx.cli.options import CHECKS, SUMMARY, option
+from specx.cli.summary_run import import_torch
+from specx.cores import choose_threads
 from specx.documents.discover import STDIN
 from specx.documents.document import Document
 from specx.documents.read import ReadOptions
@@ -169,8 +172,9 @@ class AskRun:
 
     def run(self) -> None:
         """Answer all questions. Raises the error that decides the exit code."""
-        chosen = self.options.torch.choose_threads(self.threads)
-        self.options.torch.start()
+        chosen = choose_threads(self.threads, os.environ, self.options.others)
+        chosen.set(os.environ)
+        importing = self.options.importing = import_torch()
         self.options.interruption.sentence = lambda: "interrupted"
         with self._live as live:
             self.options.interruption.tidy.append(live.abandon)
@@ -179,7 +183,7 @@ class AskRun:
                     "--json prints one object, but there are several answers; use --jsonl"
                 )
             settings = replace(self.settings, gives_way=not chosen.fixed)
-            worker = ThisProcess(settings, live, self.options.torch.wait)
+            worker = ThisProcess(settings, live, importing.join)
             for _, message in worker.poll(0) if self._documents else ():
                 if isinstance(message, NotLoaded):
                     raise message.error

@@ -6,11 +6,11 @@ Each command has a file and is imported when it runs, so ``specx --help`` starts
 import contextlib
 import pkgutil
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -36,9 +36,6 @@ from specx.errors import (
     is_out_of_memory,
     printable,
 )
-
-if TYPE_CHECKING:
-    from specx.runs.torch_import import TorchImport
 
 _SAMPLING = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty")
 _REPLACED = {
@@ -79,20 +76,15 @@ _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
-    ``interruption``: handles a signal that ends the command. ``others``: measures the CPU load of
-    other processes since the start.
+    ``interruption``: handles a signal that ends the command. ``importing``: the thread that imports
+    torch, if a command has started one. ``others``: measures the CPU load of other processes since
+    the start.
     """
 
     debug: bool = False
     interruption: Interruption = field(default_factory=Interruption)
+    importing: threading.Thread | None = None
     others: LoadMonitor = field(default_factory=LoadMonitor)
-
-    @cached_property
-    def torch(self) -> "TorchImport":
-        """Return what imports torch beside other work."""
-        from specx.runs.torch_import import TorchImport
-
-        return TorchImport(self.others)
 
 
 # ---------------------------------------------------------------- commands, imported when they run
@@ -108,8 +100,6 @@ COMMANDS = {
     "profiles": ("specx.cli.profiles:app", "List, show, check and copy profiles."),
     "doctor": ("specx.cli.doctor:doctor", "Show what this machine has and what specx will use."),
 }
-# Commands that need torch, unless they have one of the options: workers import it themselves.
-_WITH_TORCH, _WITHOUT_TORCH = ("summarize", "ask"), {"--help", "--workers"}
 
 
 def load_command(name: str) -> Any:
@@ -134,9 +124,6 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        given = {each.partition("=")[0] for each in rest}
-        if ctx.obj and name in _WITH_TORCH and not given & _WITHOUT_TORCH:
-            ctx.obj.torch.load_library(rest)
         return name, load_command(name) if name in COMMANDS else command, rest
 
 
@@ -193,7 +180,8 @@ def main(argv: Sequence[str] | None = None, interruption: Interruption | None = 
     if warning := escaping.warning():
         _tell(warning)
     drop_unwritable_output()
-    if "torch" in options.__dict__ and options.torch.is_working and isinstance(code, int):
+    importing = options.importing
+    if importing is not None and importing.is_alive() and isinstance(code, int):
         leave(code)  # the interpreter would take it down in the middle
     sys.exit(code)
 

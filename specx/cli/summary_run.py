@@ -1,17 +1,20 @@
 """The run of ``specx summarize``, which connects reading, decoding and writing."""
 
+import importlib
+import os
 import sys
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from specx.cache_folder import is_first_time
 from specx.cli.console import is_file, make_console
 from specx.cli.notices import Notices
-from specx.cores import Threads
+from specx.cores import Threads, choose_threads, without_collecting
 from specx.documents.discover import DocumentSource, others_in_words
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
@@ -44,6 +47,24 @@ _MINI_NOTICE = (
     "mini copies a document's own sentences (an extractive digest); for a summary in new words "
     "name a larger model with --model, or choose a profile (see `specx profiles ls`)"
 )
+
+
+def import_torch() -> Thread:
+    """Start importing torch in a thread, while a document is read.
+
+    The import takes a second or more. Call this function after setting the environment variables
+    that torch reads.
+    """
+    thread = Thread(target=_import_torch, name="importing", daemon=True)
+    thread.start()
+    return thread
+
+
+def _import_torch() -> None:
+    # torch alone. Our own modules come later, from the main thread: two threads that import modules
+    # which import each other may find one half initialized.
+    with suppress(Exception), without_collecting():
+        importlib.import_module("torch")
 
 
 @dataclass(kw_only=True)
@@ -96,9 +117,10 @@ class SummaryRun:
             self._console.print(f"specx: {told}", soft_wrap=True)
         self.destination.check(len(found), [each.name for each in found])
         self.job.check(self.destination)
+        self._choice_of_threads.set(os.environ)  # what OpenMP reads when torch is imported
         placement = self._placement(len(found))
         if takes_a_while(found) and not placement.number:
-            self.options.torch.start()
+            self.options.importing = import_torch()
         self.destination.tidy_logs()
         with ExitStack() as stack:
             stack.enter_context(self._results)
@@ -107,9 +129,14 @@ class SummaryRun:
             inputs = self._inputs(found, live, placement)
             self._summarize(found, inputs, live)
 
+    def _wait_for_torch(self) -> None:
+        """Wait for the import of torch. If it failed, the next import raises the error."""
+        if self.options.importing is not None:
+            self.options.importing.join()
+
     @cached_property
     def _choice_of_threads(self) -> Threads:
-        return self.options.torch.choose_threads(self.threads)
+        return choose_threads(self.threads, os.environ, self.options.others)
 
     def _placement(self, documents: int) -> Placement:
         if self._ray:
@@ -208,7 +235,7 @@ class SummaryRun:
         settings = self.settings
         if not placement.number:
             settings = replace(settings, gives_way=not self._choice_of_threads.fixed)
-            return ThisProcess(settings, live, self.options.torch.wait), 1
+            return ThisProcess(settings, live, self._wait_for_torch), 1
         if not self._ray:
             settings = replace(settings, prepares=placement.prepares)
             processes = LocalProcesses(settings, placement.environment, debug=self.options.debug)
