@@ -37,8 +37,7 @@ SURELY = 1.1  # speedup expected by the pair's last text for a text to draft fro
 ALIKE = 4.0  # between the lengths of prompts of such texts, at most
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
 LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 16
-# Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
-# MOST_LOSS of the text's seconds.
+# Steps before trees of a fixed shape are judged; fewer if they lost MOST_LOSS of the seconds.
 DRAFTING_STEPS = 16
 GAIN = 1.04  # predicted for the rest of the text, for the tree to change
 FIRST = 32  # nodes of the first trees of an unknown draft, fewer than so many
@@ -130,6 +129,11 @@ class Tuner:
         """True if the next step should be a plain one, to be timed."""
         return self.below is not None and len(self.times.plain) < PLAIN_STEPS
 
+    def model_drafts(self) -> bool:
+        """Return True if the model should draft better than lookup alone, or if there is none."""
+        beside = self.beside
+        return beside is None or self.times.model_drafts(self.shape, self._gain, beside)
+
     def next_step(self, drafter: Drafter, steps: int) -> StepPlan:
         """Decide on the step after ``steps`` steps of this drafter; called once for each.
 
@@ -137,9 +141,7 @@ class Tuner:
         """
         if drafter.levels == 0:
             return StepPlan(strategy="plain")
-        alone = self.beside is not None and not self.times.model_drafts(
-            self.shape, self._gain, self.beside
-        )
+        alone = not self.model_drafts()
         behind, every = drafter.begin_step(alone=alone), drafter.retrieve_every
         retrieve = (
             every is not None
@@ -372,14 +374,12 @@ class Tuner:
         ``now``: the seconds of the remaining text if nothing changes. While stages are recorded,
         steps go on as before.
         """
-        recorded = self.recorded()
-        seconds = {}
+        found, recorded = [], self.recorded()
         for shape in shapes or self.shapes:
             recording = 0.0 if shape in recorded else min(costs.recording, now)
             rest = self._seconds_left(shape, costs, acceptance) * (1 - recording / now)
-            seconds[shape] = recording + rest
-        shape = min(seconds, key=lambda each: seconds[each])
-        return shape, seconds[shape]
+            found.append((shape, recording + rest))
+        return min(found, key=lambda each: each[1])
 
     def _seconds_left(self, shape: TreeShape, costs: Costs, acceptance: Acceptance) -> float:
         """Return the seconds of the remaining text with trees of a shape that is recorded.

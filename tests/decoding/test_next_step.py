@@ -4,8 +4,8 @@ import pytest
 
 from specx.decoding.cost import TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter, NoDrafter
-from specx.decoding.times import RetrievalClock
-from specx.decoding.tuner import COMPARED, StepPlan, Tuner
+from specx.decoding.times import COMPARED, RetrievalClock
+from specx.decoding.tuner import StepPlan, Tuner
 from specx.records import Step
 
 TREE = TreeShape(20, 10, 20)
