@@ -359,7 +359,8 @@ def _is_title_of_list(block: TextBlock, items: TextBlock) -> bool:
     """Return True for a short line, apart from the first item of a numbered list below."""
     first, below = block.lines[0], items.lines[0]
     apart = len(block.lines) == 1 and below.number - first.number > 1 and below.text[:3] == "1. "
-    return apart and len(first.text) < _SHORT and first.text[0].isupper() and not _ends(first.text)
+    title = len(first.text) < _SHORT and first.text[0].isupper()
+    return apart and title and not {*".!?:;,"} & {*first.text}
 
 
 def _ends(line: str) -> bool:

@@ -503,7 +503,8 @@ def test_titles_with_an_abbreviation_at_their_end() -> None:
 
 def test_a_short_line_above_a_numbered_list_is_its_title() -> None:
     assert kinds("Terms\n\n1. It turns.\n\n2. It fell.")[0] == ("heading", "Terms")
-    assert kinds("It turned.\n\n1. It turns.\n\n2. It fell.")[0][0] == "text"
+    for line in ("It turned.", "It turned. [p. 3]", "Dear Ann,"):
+        assert kinds(f"{line}\n\n1. It turns.\n\n2. It fell.")[0][0] == "text"
 
 
 def test_letters_that_html_writes_as_numbers() -> None:
