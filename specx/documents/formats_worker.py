@@ -17,7 +17,7 @@ from specx.documents.archive import PandocInput, open_archive, open_flat
 from specx.documents.child_worker import NO_TEXT, Answer, RefusedError, read_data, silence_libraries
 from specx.documents.document import Paragraph
 from specx.documents.formats import format_of
-from specx.documents.mime import MailText, Piece, not_read, open_message
+from specx.documents.mime import NOTICE, MailText, Piece, not_read, open_message
 from specx.documents.pandoc import Tree, paragraphs_of, take_out_struck
 from specx.documents.plain import document_from_text
 from specx.documents.rich_text import in_unicode
@@ -60,7 +60,8 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
             characters += len(each.text)
             if characters > _MOST_CHARACTERS:
                 raise RefusedError("too-long", limit=f"{_MOST_CHARACTERS:,} characters")
-            paragraphs.append((each.text, each.kind, each.part))
+            shown = "furniture" if kind == "mail" and NOTICE.match(each.text) else each.kind
+            paragraphs.append((each.text, shown, each.part))
     except RecursionError as error:
         raise RefusedError("damaged", reason="it is nested too deeply") from error
     except DocumentError as error:

@@ -72,7 +72,7 @@ def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
         and not ("@" in head or "://" in head or "www." in head)
     ):
         return 0, " "  # as most lines end
-    alike = right[0].islower() or (right[0].isupper() and head[-2:-1].isupper())
+    alike = right[0].islower() or (right[0].isupper() and head.isupper() and head[-1] == "¬")
     if head.endswith(SOFT_HYPHEN) or (alike and _BROKEN.search(head)):
         return 1, ""
     if head.endswith(("\u2014", "\u2013")) and head[-2:-1].isalnum() and right[0].isalnum():

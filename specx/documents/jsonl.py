@@ -10,7 +10,7 @@ from typing import Any
 from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.plain import document_from_text
 from specx.documents.subtitles import document_from_subtitles
-from specx.documents.text import LINE_END, decode_text
+from specx.documents.text import LINE_END, clean_line, decode_text
 from specx.errors import DocumentError
 
 _HEAD = 1024  # bytes
@@ -25,6 +25,7 @@ _NO_TEXT = [  # beginning and end of what is not shown
 _BLOCK_TAG = re.compile(
     r"(?i)</?(?:p|div|h[1-6]|[uo]l|li|br|tr|table|section|article|pre)\b[^<>]*>"
 )
+_KEYED = re.compile(r'"([^"\\]+)"\s*:\s*\[?\s*"((?:[^"\\]|\\.)*+)"')
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 
@@ -75,13 +76,20 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
         return [_from_notebook(values[0], name, warnings)]
     if captions := _captions(values or [], field):
         return [document_from_subtitles(captions, name, warnings)]
+    if chat := _chat(values or [], field, name, warnings):
+        return [chat]
     flat = _flat(values or [], field)
     if values is not None and not any(_has_text(value, field) for value in flat):
-        objects = any(isinstance(value, dict) for value in flat)
-        example = f"put each text into {_example(field)}"
+        said = [(len(words), key) for key, words in _KEYED.findall(text) if " " in words]
+        key = max(said, default=(0, ""))[1]  # of the longest text
+        if any(_has_text(value, key) for value in _flat(values, key)):
+            advice = f"give the key of the texts with --field, such as {key}"
+        else:
+            where = f"its texts are deeper inside, under {json.dumps(key)}; " if key else ""
+            advice = f"{where}put each text into {_example(field)}"
         raise DocumentError(
-            f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
-            + ("give the key of the texts with --field" if objects else example)
+            f"{name} is {_described(values)}, without a text under the key "
+            f"{json.dumps(field)}; {advice}"
         )
     return parse_jsonl(data, name, field)
 
@@ -149,6 +157,22 @@ def _captions(values: list[Any], field: str) -> str:
         text = html.escape(said, quote=False)  # has no tags
         lines += ["", f"{time} --> {time}", f"{voice}{text}"]
     return "\n".join(lines)
+
+
+def _chat(values: list[Any], field: str, name: str, warnings: tuple[str, ...]) -> Document | None:
+    """Return the messages of a chat that Telegram has exported; None for other JSON."""
+    found = values[0].get("messages") if len(values) == 1 and isinstance(values[0], dict) else None
+    said = tuple(
+        Paragraph(f"{each['from']}: {text}", None, label=str(each["date"]).replace("T", " "))
+        for each in (found if isinstance(found, list) else ())
+        if isinstance(each, dict) and each.get("from") and each.get("date")
+        if (text := clean_line(" ".join((_text_of(each, field) or "").split())))
+    )
+    if len(said) < _FEWEST_SEGMENTS:
+        return None
+    return Document(
+        name=name, kind="subtitles", paragraphs=said, warnings=warnings, everything=True
+    )
 
 
 def _is_timed(value: Any) -> bool:

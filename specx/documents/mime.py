@@ -16,7 +16,8 @@ _FIELD = re.compile(rb"([A-Za-z][\w-]*):(?:[ \t]|$)")
 _SIGNS = frozenset((b"mime-version", b"message-id", b"received", b"return-path", b"delivered-to"))
 _KNOWN = _SIGNS | {b"from", b"to", b"subject", b"date", b"content-type"}
 _MAILBOX = re.compile(rb"(?m)^From [^\n]*\d{4}[^\n]*\n(?=[A-Za-z-]+: )")
-_ESCAPED = re.compile(rb"(?m)^>(>*From )")  # in a mailbox
+# ">From " in a mailbox is a line of the mail, unless it stands within a quotation.
+_ESCAPED = re.compile(rb"(?m)^((?:[^>\n][^\n]*)?\n)>(?=>*From [^\n]*(?:\n(?!>)|\Z))")
 _LINE_END = re.compile(rb"\r+\n|\r(?!\n)")
 _COUNT = re.compile(rb"(\d{1,12}) *\n")  # of the bytes, in front of a mail that a Mac has kept
 _SAVED_BY = re.compile(r"\W*saved by\b", re.IGNORECASE)  # in the place of a sender
@@ -27,6 +28,12 @@ _SCRUBBED = re.compile(rb"(?m)^-{8,} next part -{8,}\n(?:(?:An? |Name: |Type: |S
                        rb"[^\n]*\n?)+")  # fmt: skip
 _MARKUP = re.compile(rb"(?is)<(style|script)\b.*?</\1>|<[^>]*>")
 _HEAD = ("From", "Date")
+# What offices add to each mail: that it is confidential, and meant for its addressee.
+NOTICE = re.compile(
+    r"(?i)\W*(?=.*\b(?:in error|intended recipient|addressee|notify the sender|irrtümlich))"
+    r"(?:confidentiality|disclaimer\b|(?:this|any|the information|diese).{0,80}\b(?:e-?mail|message"
+    r"|nachricht)\b.{0,200}\b(?:confidential|privileged|intended|vertraulich))"
+)
 
 
 class MailText(NamedTuple):
@@ -80,8 +87,9 @@ def open_message(data: bytes) -> tuple[str, list[Piece]]:
     """Return the kind and the texts of a mail, of the mails of a mailbox, or of a web archive."""
     if data.startswith((b"bplist", b"<?xml")):
         return "html", [_web_archive(data)]
-    parts = [_ESCAPED.sub(rb"\1", each) for each in _MAILBOX.split(_clean(data)) if each.strip()]
-    mails = list(map(message_from_bytes, parts))
+    data = _clean(data)
+    data = _ESCAPED.sub(rb"\1", data) if data.startswith(b"From ") else data
+    mails = [message_from_bytes(each) for each in _MAILBOX.split(data) if each.strip()]
     first = mails[0] if mails else Message()
     sender = _words(first, "From")
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first

@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
@@ -11,7 +10,7 @@ from typing import NamedTuple
 from specx.documents.document import Document, Kind
 from specx.documents.markdown_blocks import markdown_blocks
 from specx.documents.prose import is_sentence, without_data
-from specx.documents.sentences import ends_paragraph, split_sentences
+from specx.documents.sentences import ends_paragraph, sentence_spans, split_sentences
 from specx.documents.shapes import (
     DOT_LEADERS,
     ENDS_SENTENCE,
@@ -27,11 +26,12 @@ from specx.documents.shapes import (
     is_lettered_title,
     is_verdict,
 )
-from specx.documents.text import clean_line
 from specx.documents.text_blocks import (
     NumberedLine,
     TextBlock,
+    is_table,
     numbered_lines,
+    table_rows,
     to_text_paragraphs,
     without_bullet,
 )
@@ -68,10 +68,6 @@ _PROSE_OF_CODE, _FEW_SIGNS = 0.3, 0.15  # of its characters, and of its lines
 _BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of its own
 _DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
 _NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
-_BETWEEN_VALUES = "\t,;|"
-_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"]|""){0,5000}"(?=[\t,;|]|$)')
-_QUOTED_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^\n])+')  # whose values may go on in the next line
-_FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
 
@@ -92,8 +88,8 @@ def document_from_text(
     if not any(line.text for line in lines):
         raise DocumentError(f"{name} holds no printable character")
     setting = _setting(lines)
-    if marked is None and _is_table(text):
-        marked = [TextBlock((line,), "table") for line in _table_rows(text) if line.text]
+    if marked is None and is_table(text):
+        marked = table_rows(lines, text)
     blocks = (
         _with_numbered_titles(_blocks(lines, setting)) if marked is None else _with_prose(marked)
     )
@@ -180,26 +176,6 @@ def _setting(lines: Sequence[NumberedLine]) -> _Style:
     high = sum(len(line.text) for line in lines if is_in_capitals(line.text))
     usual = sorted(filter(None, lengths))[-max(1, len(lengths) // 10) :][0]
     return _Style(unwrapped, 2 * high > sum(lengths), max(_SHORT, _FULL * usual))
-
-
-def _is_table(text: str) -> bool:
-    """Return True for rows of values separated by commas, semicolons, bars or tabs, such as CSV."""
-    sample = _QUOTED_VALUE.sub("", text[:_SAMPLE])
-    rows = [row for row in sample.split("\n")[:_MOST_ROWS] if row.strip()]
-    for sign in _BETWEEN_VALUES if len(rows) >= _FEWEST_ROWS else ():
-        count, rows_with = Counter(row.count(sign) for row in rows).most_common(1)[0]
-        spaced = sum(row.count(f"{sign} ") for row in rows)
-        if count and rows_with >= 0.9 * len(rows) and 2 * spaced < sum(r.count(sign) for r in rows):
-            return True
-    return False
-
-
-def _table_rows(text: str) -> Iterator[NumberedLine]:
-    number, end = 1, 0
-    for row in _QUOTED_ROW.finditer(text):
-        number += text.count("\n", end, row.start())
-        end = row.start()
-        yield NumberedLine(number, clean_line(" ".join(row[0].split())))
 
 
 def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
@@ -349,6 +325,8 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)
         number = NUMBERED_TITLE.match(text)
+        if block.kind == "text" and below.kind == "item" and _is_title_of_list(block, below):
+            made[n] = replace(block, kind="heading")
         if not number or block.part != "body":
             continue
         own = number[0].split(".")[0].split()[0]
@@ -356,8 +334,7 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
         listed = n > 0 and made[n - 1].kind == "item" and made[n - 1].part == "body"
         item = block.kind == "item" and not listed
         inner = below.kind == "heading" and below.lines[0].text.startswith(f"{own}.")
-        said = text.rstrip(".") if is_in_capitals(text) else text  # HARWICK FOUNDRY LTD.
-        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(said)
+        short = len(text) <= _LONGEST_HEADING and not _ends(text)
         text_below = below.kind == "text" or below.lines[0].text.startswith("(")
         if short and (item or (bare and block.kind == "text")) and (inner or text_below):
             made[n] = replace(block, kind="heading")
@@ -366,9 +343,27 @@ def _with_numbered_titles(found: Iterable[TextBlock]) -> list[TextBlock]:
     return made
 
 
+def _is_title_of_list(block: TextBlock, items: TextBlock) -> bool:
+    """Return True for a short line, apart from the first item of a numbered list below."""
+    first, below = block.lines[0], items.lines[0]
+    apart = len(block.lines) == 1 and below.number - first.number > 1 and below.text[:3] == "1. "
+    title = len(first.text) < _SHORT and first.text[0].isupper()
+    return apart and title and not {*".!?:;,"} & {*first.text}
+
+
+def _ends(line: str) -> bool:
+    """Return True if ``line`` ends a sentence, unlike "2. SALE OF THE MILL, HOLM LTD."."""
+    if not (line.endswith(".") and is_in_capitals(line) and NUMBERED_TITLE.match(line)):
+        return ENDS_SENTENCE.search(line) is not None
+    return len(line) in (end for _, end in sentence_spans(f"{line} Next"))
+
+
 def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
-    """Return True for a short line in capitals, or one with a number such as 2.1 before it."""
-    if len(line) > _LONGEST_HEADING or ENDS_SENTENCE.search(line):
+    """Return True for a short line in capitals, or one with a number such as 2.1 before it.
+
+    In a text in capitals, it must have blank lines around it, and be shorter than a line of text.
+    """
+    if len(line) > _LONGEST_HEADING or _ends(line):
         return False
     if SECTION_NUMBER.match(line):
         return True

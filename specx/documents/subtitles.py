@@ -29,6 +29,7 @@ _XML_BREAK = re.compile(r"<(?:\w+:)?br\b[^>]*>")
 _TIME = r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,]\d{1,3})?"
 _CAPTION = re.compile(rf"\s*{_TIME}(?:\s*-->\s*|,)(?:\d+:)?\d{{1,2}}:\d{{2}}[.,]\d{{1,3}}.*")
 _BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|\[INFORMATION\]\n.*|(?:\d+\s*\n)?{_CAPTION.pattern}\n)")
+_DAY = r"\d{1,4}(?:[./-]\d{1,4}){2},?\s\d{1,2}:\d{2}(?::\d{2})?(?:\s?[AaPp][Mm])?"  # and its time
 _WHO = r"[^\W\d_][\w.'’ -]{0,40}?"
 _FORMS = tuple(
     re.compile(form)
@@ -39,8 +40,8 @@ _FORMS = tuple(
         r"\[?(?P<when>\d{1,2}:\d{2}(?::\d{2})?)\]?"
         rf"\s+<[ @+]?(?P<who>{_WHO})>\s+(?P<said>\S.*)",  # of another chat
         rf"\s*[\[(]?{_TIME}(?:\s*-->[^\])]*)?(?:[\])]|\s)\s*(?P<said>\S.*)",
-        r"\W?\[?(?P<when>\d{1,4}(?:[./-]\d{1,4}){2},?\s\d{1,2}:\d{2}(?::\d{2})?(?:\s?[AaPp][Mm])?)"
-        rf"(?:\]| [-–])\s+(?P<who>{_WHO}):\s+(?P<said>\S.*)",  # of a chat
+        rf"\W?\[?(?P<when>{_DAY})(?:\]| [-–])\s+"
+        r"(?P<who>[^:]{1,60}):(?:\s+(?P<said>\S.*)|\s*)",  # of a chat
         rf"\s*(?:(?P<who>{_WHO})\s*)?[\[(]?{_TIME}[\])]?\s*:?\s*",  # what is said stands below
     )
 )
@@ -53,16 +54,23 @@ _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
 _CHANGE = re.compile(r">>\s*|^-\s+|^-(?=[^\W\d])")  # somebody else speaks
 # A tag, or a drawing behind its tag (\p1).
 _TAG = re.compile(
-    r"<[^>]{0,500}>|\{[^{}]{0,200}\\p[1-9][^{]*|\{\\[^{}]{0,200}\}|\{[a-zA-Z]:[^{}]{0,200}\}|^/"
+    r"\u200e?<[^>]{0,500}>|\{[^{}]{0,200}\\p[1-9][^{]*|\{\\[^{}]{0,200}\}|\{[a-zA-Z]:[^{}]{0,200}\}|^/"
 )
 _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
-# What is heard and not said, and who made the captions.
-_UNSAID = re.compile(
-    r"(?:image|video|audio|sticker|gif|document|<media) omitted>?|messages and calls are end-to.*"
-    r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*|\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1"
-    r"|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
+# What a chat's program tells: it marks this with U+200E, or names no sender.
+_TOLD = re.compile(
+    rf"\u200e[^\u0590-\u08ff]*|\W?\[?{_DAY}(?:\]| [-–])\s.*|[-–—.…]*"
+    r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*"
+    r"|(?:image|video|audio|gif|sticker|document|media|contact card) omitted",
     re.IGNORECASE,
 )
+# What is heard and not said, and who made the captions.
+_UNSAID = re.compile(
+    r"\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*"
+    r"|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")
 _ROLLS = 0.3  # this share of captions repeats the one before
 _LONG, _LONGEST = 200, 500  # characters of a paragraph: then a sentence ends it, then any line
@@ -139,13 +147,14 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
     if not turns:
         raise DocumentError(f"{name} holds subtitles without speech")
     spoken = " ".join(line for _, _, line in turns)
-    unpunctuated = len(_SENTENCE_END.findall(spoken)) * _LONGEST < len(spoken)
-    if unpunctuated:
+    longest, chat = _LONGEST, form is not None and "when" in form.groupindex
+    if len(_SENTENCE_END.findall(spoken)) * _LONGEST < len(spoken):
+        longest = _LONG
         warnings += ("The speech has no full stops; it is divided every few lines.",)
     return Document(
         name=name,
         kind="subtitles",
-        paragraphs=tuple(_paragraphs(turns, _LONG if unpunctuated else _LONGEST)),
+        paragraphs=tuple(_paragraphs(turns, longest, apart=chat)),
         warnings=warnings,
         everything=True,  # short turns are speech, too
     )
@@ -160,7 +169,8 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         rate, first = float(told[1].replace(",", ".")), found.pop(0)[0]
         lines = [*lines[:first], "", *lines[first + 1 :]]
     title = lines[: found[0][0]] if found and form in _FORMS[1:] else ()
-    if texts := tuple(_said(title)):
+    unsaid = _TOLD if "when" in form.groupindex else _UNSAID
+    if texts := tuple(_said(title, unsaid)):
         yield _Cue("0:00:00", "", voiced, texts)
     ends = [*(index for index, _ in found[1:]), len(lines) + 1]
     for (start, each), end in zip(found, ends, strict=False):  # none where none was found
@@ -178,8 +188,8 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         named_time = f"frame {frame}" if frame and not rate else groups.get("when")
         time = named_time or f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
         for speaker, text in zip([groups.get("who") or "", *said[1::2]], said[::2], strict=True):
-            if texts := tuple(_said(text.split("\n"))):
-                yield _Cue(time, speaker.strip(), voiced, texts)
+            if texts := tuple(_said(text.split("\n"), unsaid)):
+                yield _Cue(time, clean_line(speaker), voiced, texts)
 
 
 def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
@@ -190,10 +200,12 @@ def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
     return lines[: aside[0]] if aside else lines
 
 
-def _said(lines: Sequence[str]) -> Iterator[str]:
-    # Messengers put a mark of direction in front of what nobody has typed.
-    texts = (clean_line(html.unescape(_TAG.sub("", line)).strip("\u200e ")) for line in lines)
-    return (text for text in texts if not _UNSAID.fullmatch(text))
+def _said(lines: Sequence[str], unsaid: re.Pattern[str]) -> list[str]:
+    """Return what is said; beside the name of who made the captions, an address is not."""
+    texts = [clean_line(html.unescape(_TAG.sub("", line))) for line in lines]
+    said = [text for text in texts if not unsaid.fullmatch(text)]
+    credit = all(map(_ADDRESS.fullmatch, said)) and any(text not in ("", *said) for text in texts)
+    return [] if credit else said
 
 
 def _rolls(cues: Sequence[_Cue]) -> bool:
@@ -229,10 +241,13 @@ def _turns(cues: Sequence[_Cue]) -> Iterator[tuple[str, str, str]]:
             yield cue.time, speaker, _CHANGE.sub("", line)
 
 
-def _paragraphs(turns: Sequence[tuple[str, str, str]], longest: int) -> Iterator[Paragraph]:
+def _paragraphs(
+    turns: Sequence[tuple[str, str, str]], longest: int, *, apart: bool
+) -> Iterator[Paragraph]:
+    """Yield the paragraphs of speech; ``apart``: what is said at another time is another one."""
     text, start, speaker = "", "", ""
     for time, who, line in turns:
-        if text and who != speaker:
+        if text and (who != speaker or (apart and time != start)):
             yield _paragraph(text, start, speaker)
             text = ""
         text, start, speaker = f"{text} {line}".strip(), start if text else time, who

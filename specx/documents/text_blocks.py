@@ -17,8 +17,11 @@ from specx.documents.text import clean_line
 _ROUND_BULLET = re.compile(r"^[ \t]*o(?=[ \t]{2,}\S)")
 _ROW = re.compile(r"(?P<left>\S.*?) {4,}(?P<right>\S.{0,40})$")
 _LABELS = re.compile(rf"(?:{VALUE}|§.*|\W)[.):]?$|.*:$|(?:section|article)\s\S+$", re.IGNORECASE)
-_LABELLED = re.compile("[^\\s！？。]{1,8}\u3000+\\S")
 _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
+
+_BETWEEN_VALUES = "\t,;|"
+_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"]|""){0,5000}+"(?=[\t,;|]|$)')
+_FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 
 
 class NumberedLine(NamedTuple):
@@ -47,9 +50,6 @@ def numbered_lines(text: str) -> Iterator[NumberedLine]:
     If a line contains other separators, it yields more lines than an editor shows.
     """
     for number, line in enumerate(text.split("\n"), start=1):
-        if "\u3000" in line:  # of Japanese: an indentation, or the gap between label and value
-            line = f"\v{line}\v" if _LABELLED.match(line) else line
-            line = f"\v{line}" if line[0] == "\u3000" else line
         for piece in _INNER_LINE_END.split(line.replace("\f", "\v\v")):
             yield NumberedLine(number, clean_line(_ROUND_BULLET.sub("•", piece)), _gap(piece))
 
@@ -94,3 +94,31 @@ def _joined(block: TextBlock, words: Counter[str]) -> Paragraph:
         turns.append((at, below.number))
     ends = lines[0].number, lines[-1].number
     return Paragraph(text, None, block.kind, block.part, lines=ends, turns=tuple(turns))
+
+
+def is_table(text: str) -> bool:
+    """Return True for rows of values separated by commas, semicolons, bars or tabs, such as CSV."""
+    sample = _QUOTED_VALUE.sub("", text[:_SAMPLE])
+    rows = [row for row in sample.split("\n")[:_MOST_ROWS] if row.strip()]
+    for sign in _BETWEEN_VALUES if len(rows) >= _FEWEST_ROWS else ():
+        count, rows_with = Counter(row.count(sign) for row in rows).most_common(1)[0]
+        spaced = sum(row.count(f"{sign} ") for row in rows)
+        if count and rows_with >= 0.9 * len(rows) and 2 * spaced < sum(r.count(sign) for r in rows):
+            return True
+    return False
+
+
+def table_rows(lines: Sequence[NumberedLine], text: str) -> list[TextBlock]:
+    """Return the rows of a table. A line end in a quoted value ends no row."""
+    inner = set[int]()  # numbers of lines that go on in the next one
+    number, at = 1, 0
+    for value in _QUOTED_VALUE.finditer(text):
+        first = number + text.count("\n", at, value.start())
+        number, at = first + value[0].count("\n"), value.end()
+        inner |= set(range(first, number))
+    rows = list[list[NumberedLine]]()
+    for line in (each for each in lines if each.text):
+        if not rows or rows[-1][-1].number not in inner:
+            rows.append([])
+        rows[-1].append(line)
+    return [TextBlock(tuple(row), "table") for row in rows]

@@ -14,14 +14,16 @@ from specx.documents.lines import Line, PageLines
 from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, TITLED, is_in_capitals
 from specx.documents.text_blocks import NumberedLine, numbered_lines
 
-_FEWEST_DOUBLE = 6  # lines of a text with double spacing
+_FEWEST_DOUBLE, _FEWEST_MORE = 6, 3  # lines with double spacing; behind others of that kind
 _FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, or may have
 _FEWEST_PAGES, _MOST_PAGES = 3, 10_000  # that may have a running header
 # The number of a line, as court papers have it, and what stands on the line.
-_LINE_NUMBER = re.compile(r"[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
+_LINE_NUMBER = re.compile(r"\f*[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
 _QUOTED = re.compile(r"(?m)^>(?! ?> ?>)")  # ">>>" alone is a prompt
 _QUOTES = re.compile(r"(?:> ?)*")
 _BREAK = "\v"  # what stands behind it is a line with the same number
+_INDENTED = re.compile(r"\u3000{1,2}(?=\S)")  # by a wide space, as Japanese paragraphs
+_LABELLED = re.compile(r"[^\s。、！？!?」』]{1,8}\u3000+\S")  # a label and its value
 _NUMBER = re.compile(r"\d+")
 _RULE = re.compile(r"[—_–-]{5,}")
 _STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and in front of its note
@@ -30,6 +32,7 @@ _NOTE = re.compile(r"(?:\d{1,3}|[*∗†‡])(?![\d.,]*\d)\s*\S")
 _MOST_NOTES = 0.5  # of the lines
 _PAGE_END = re.compile(r"\[Page \d{1,4}\][ \t]*$", re.MULTILINE)  # of RFCs
 _FEWEST_NUMBERED, _LOOKED_AT = 10, 100
+_PROSE_IN_CAPITALS = re.compile(r"[A-Z]{3}[.!?] [A-Z]")  # a sentence ends
 
 
 class Typescript(NamedTuple):
@@ -44,6 +47,8 @@ def typescript(text: str) -> Typescript:
     """Return the lines of a text, without page heads, line numbers and double spacing."""
     if _QUOTED.search(text):
         text = "\n".join(_unquoted(text.split("\n")))
+    if "\u3000" in text:
+        text = "\n".join(_with_breaks(text.split("\n")))
     text = _without_line_numbers(text)
     if "\f" not in text:
         text = _PAGE_END.sub(r"\g<0>\f", text)
@@ -142,6 +147,16 @@ def _unquoted(lines: Sequence[str]) -> Iterator[str]:
         before = depth
 
 
+def _with_breaks(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines, with a break before each that a wide space shows to begin a paragraph."""
+    above = ""
+    for line in lines:
+        ended = above[:1] != "\u3000" or ENDS_SENTENCE.search(above)
+        begins = _LABELLED.match(line) or (ended and _INDENTED.match(line))
+        yield f"{_BREAK if begins else ''}{line}"
+        above = line.rstrip()
+
+
 def _without_line_numbers(text: str) -> str:
     """Return a text without line numbers.
 
@@ -153,18 +168,19 @@ def _without_line_numbers(text: str) -> str:
     sample = [line for line in lines[:_LOOKED_AT] if line.strip()]
     if sum(map(bool, map(_LINE_NUMBER.match, sample))) < len(sample) / 2:  # most texts, quickly
         return text
-    found = [_LINE_NUMBER.match(line.lstrip("\f")) for line in lines if line.strip()]
+    found = [_LINE_NUMBER.match(line) for line in lines if line.strip()]
     numbers = [int(each[1]) for each in found if each]
-    if len(numbers) < max(_FEWEST_NUMBERED, 0.8 * len(found)):
+    inner = len(found) - 2 * text.count("\f")  # heads and feet have no number
+    if len(numbers) < max(_FEWEST_NUMBERED, 0.8 * inner):
         return text
     follow = sum(b in (a + 1, 1) for a, b in pairwise(numbers))
     go_on = sum(each.string[each.end() : each.end() + 1].islower() for each in found if each)
     if follow < 0.9 * (len(numbers) - 1) or go_on < 0.1 * len(numbers):
         return text
-    bare = ((line.lstrip("\f"), _LINE_NUMBER.match(line.lstrip("\f"))) for line in lines)
     return "\n".join(
-        "\f" * line.startswith("\f") + (rest[found.end() :] if found else rest)
-        for line, (rest, found) in zip(lines, bare, strict=True)
+        "\f" * line.startswith("\f") + line[each.end() :] if each else line
+        for line in lines
+        for each in [_LINE_NUMBER.match(line)]
     )
 
 
@@ -183,13 +199,16 @@ def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
     dropped: set[int] = set()
     for run in runs:
         pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(run)]
-        long = _LONG * max(len(lines[n].text) for n in run)
+        full = _FULL * max(len(lines[n].text) for n in run)
+        high = any(_PROSE_IN_CAPITALS.search(lines[n].text) for n in run)
         goes_on = sum(
             not ENDS_SENTENCE.search(a)
-            and (b[0].islower() or (len(a) >= long and is_in_capitals(b)))
+            and (b[0].islower() or (high and len(a) >= full and is_in_capitals(a + b)))
             for a, b in pairs
         )
-        if len(run) >= _FEWEST_DOUBLE and goes_on >= 0.3 * len(pairs):
+        if len(run) >= (_FEWEST_MORE if dropped else _FEWEST_DOUBLE) and goes_on >= 0.3 * len(
+            pairs
+        ):
             kept = set(run) | {a + 1 for a, b in pairwise(run) if b - a > 2}
             dropped |= set(range(run[0], run[-1])) - kept
     return [line for n, line in enumerate(lines) if n not in dropped]

@@ -33,7 +33,7 @@ _NAMED_FRAME = re.compile(
 )
 _NAMED = (
     "div[class], div[id], section[class], section[id], aside, span[class], ul[class], ul[id]"
-    ", ol[class], ol[id]"
+    ", ol[class], ol[id], [role='dialog'], [role='alertdialog']"
 )
 _LINKS = re.compile(
     r"(?:^|[-_ ])(?:related|share|social|sidebar|menu|nav\w*|links|toolbar|tags)(?=$|[-_ ])", re.I
@@ -163,7 +163,7 @@ def _is_named_frame(node: Any, whole: int) -> bool:
         return whole - letters >= _FEWEST_LETTERS
     if letters > _LARGE_FRAME * whole or node.css_first("h1"):
         return False
-    if _NAMED_FRAME.search(names):
+    if _NAMED_FRAME.search(names) or node.attributes.get("role") in ("dialog", "alertdialog"):
         return True
     links = [each.text() for each in node.css("a[href]:not([href^='#'])")]
     linked = len(links) >= _FEWEST_LINKS and sum(map(_letters, links)) > _MOST_LINKS * letters

@@ -470,6 +470,7 @@ def test_lines_powers_and_contents_of_pages(save: SaveFile, page: str, texts: li
     [
         "<div class='cookie-banner'><p>We use cookies.</p></div>",
         "<div id=gdpr>Your data.</div>",
+        "<p role=dialog>This site is new. <a href=a>More</a></p>",
         "<aside><h3>Related</h3><a href=a>The wheel of the mill</a> <a href=b>The dam</a></aside>",
         "<div class='share links'><a href=a>Send this to friends</a><a href=b>Print it</a></div>",
         "<span class=mw-editsection>[<a href=a>edit</a>]</span>",

@@ -164,6 +164,28 @@ def test_texts_in_an_array_of_an_object(save: SaveFile) -> None:
     assert [each.text for each in found] == ["It turns.", "It fell."]
 
 
+def test_texts_that_no_key_reaches_are_told(save: SaveFile) -> None:
+    deep = [{"title": "A mill", "map": {"x": {"id": 7, "parts": ["It turns, and it fell."]}}}]
+    with pytest.raises(DocumentError, match='deeper inside, under "parts"; put each text into'):
+        read_documents(save("a.json", json.dumps(deep).encode()))
+    flat = [{"body": "It turns, and it fell.", "note": "a b"}]
+    with pytest.raises(DocumentError, match="with --field, such as body"):
+        read_documents(save("a.json", json.dumps(flat).encode()))
+
+
+def test_messages_of_a_chat_are_one_document(save: SaveFile) -> None:
+    said = ["It turns.", ["It ", {"type": "bold", "text": "fell"}, "."], "", "So be it."]
+    messages = [{"date": f"2021-05-03T10:0{n}:00", "from": "Ann", "text": each}
+                for n, each in enumerate(said)]  # fmt: skip
+    chat = {"name": "Mill", "messages": [{"type": "service", "text": ""}, *messages]}
+    [document] = require_documents(read_documents(save("a.json", json.dumps(chat).encode())))
+    assert [(p.label, p.text) for p in document.paragraphs] == [
+        ("2021-05-03 10:00:00", "Ann: It turns."),
+        ("2021-05-03 10:01:00", "Ann: It fell."),
+        ("2021-05-03 10:03:00", "Ann: So be it."),
+    ]
+
+
 @pytest.mark.parametrize(
     "records",
     [

@@ -102,6 +102,29 @@ def test_a_mailbox_is_all_its_mails(save: SaveFile) -> None:
     assert texts == ["a", "From: Ann", "Mail a.", "b", "From: Ann", "Mail b."]
 
 
+def test_a_line_of_a_mailbox_that_begins_with_from_is_no_quotation(save: SaveFile) -> None:
+    mail = "From ann@x Mon May  3 10:00:00 2021\nSubject: a\n\n{}\n\n"
+    text = "It turned\n>From spring on it stood\nstill."
+    whole = "It turned From spring on it stood still."
+    assert read(save, "a.mbox", mail.format(text).encode())[1:] == [("text", whole)]
+    quoted = read(save, "a.mbox", mail.format("> It turned\n>From spring\n> on.").encode())
+    assert quoted[1:] == [("text", "It turned From spring on.")]
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "This e-mail is confidential and meant for the addressee alone.",
+        "CONFIDENTIALITY NOTICE: if this message reached you in error, please delete it.",
+    ],
+)
+def test_a_notice_of_confidentiality_is_no_text(save: SaveFile, notice: str) -> None:
+    data = f"{_MAIL}\nThis message is confidential: the mill is sold.\n\n{notice}\n"
+    document = read_document(save("a.eml", data.encode()))
+    assert [each.text for each in document.furniture] == [notice]
+    assert "the mill is sold" in document.paragraphs[-1].text
+
+
 def test_a_memo_is_no_mail() -> None:
     memo = b"From: Ann\nTo: Ben\nSubject: The mill\n\nIt turns."
     assert not looks_like_mime(memo)

@@ -484,6 +484,29 @@ def test_rows_with_quoted_values_are_a_table() -> None:
     assert {kind for kind, _ in kinds("\n".join(rows))} == {"table"}
 
 
+def test_a_value_of_several_lines_is_in_one_row() -> None:
+    rows = [f'{n};"The ""mill"" {n}\nturns;\n\nand stands.";x' for n in range(5)]
+    found = document_from_text("\n".join(rows), "a.csv", "text").paragraphs
+    assert {each.kind for each in found} == {"table"}
+    assert [each.lines for each in found[:2]] == [(1, 4), (5, 8)]
+    assert found[0].text == '0;"The ""mill"" 0 turns; and stands.";x'
+
+
+def test_titles_with_an_abbreviation_at_their_end() -> None:
+    below = (
+        "Sold at noon, said Ann, who had seen the papers\nof the sale and the name of the buyer."
+    )
+    text = f"1. THE MILL AND SON LTD.\n{below}\n\n2. THE MILL IS OLD.\n{below}"
+    assert [kind for kind, _ in kinds(text)][:2] == ["heading", "text"]
+    assert "heading" not in [kind for kind, _ in kinds(text)][2:]
+
+
+def test_a_short_line_above_a_numbered_list_is_its_title() -> None:
+    assert kinds("Terms\n\n1. It turns.\n\n2. It fell.")[0] == ("heading", "Terms")
+    for line in ("It turned.", "It turned. [p. 3]", "Dear Ann,"):
+        assert kinds(f"{line}\n\n1. It turns.\n\n2. It fell.")[0][0] == "text"
+
+
 def test_letters_that_html_writes_as_numbers() -> None:
     text = "&#8220;The mill&#8217;s wheel turns,&#8221; he said &amp; left."
     assert kinds(text) == [("text", "“The mill’s wheel turns,” he said & left.")]
@@ -504,7 +527,7 @@ def test_a_quoted_value_of_several_lines_is_in_its_row() -> None:
     rows = [f'{n};"It turns.\nIt ""fell"" {n}."' for n in range(6)]
     document = document_from_text("\n".join(rows), "a.csv", "text")
     assert [each.text for each in document.paragraphs][1] == '1;"It turns. It ""fell"" 1."'
-    assert [each.lines for each in document.paragraphs][:3] == [(1, 1), (3, 3), (5, 5)]
+    assert [each.lines for each in document.paragraphs][:3] == [(1, 2), (3, 4), (5, 6)]
 
 
 def test_a_title_in_capitals_may_end_in_an_abbreviation() -> None:

@@ -165,6 +165,25 @@ def test_a_chat_is_cited_by_its_times(save: SaveFile, line: str) -> None:
     assert document.paragraphs[1].label in ("14/10/2025, 10:01:00", "10/14/25, 9:01 PM")
 
 
+@pytest.mark.parametrize(
+    "told",
+    ["B: \u200eBild weggelassen", "+1 5: image omitted", "B: <Media omitted>", "A added C", "B:"],
+)
+def test_what_a_chat_tells_is_not_said(save: SaveFile, told: str) -> None:
+    lines = [f"10/14/25, 9:0{n} PM - B: *{said}*" for n, said in enumerate(_SAID)]
+    lines.insert(1, f"10/14/25, 9:00 PM - {told}")
+    document = read_document(save("a.txt", "\n".join(lines).encode()))
+    assert [each.text for each in document.paragraphs] == [f"B: *{said}*" for said in _SAID]
+    assert document.paragraphs[1].label == "10/14/25, 9:01 PM"
+
+
+def test_the_address_of_who_made_the_captions_is_not_said() -> None:
+    cues = [*_SAID, "Subtitles by Ann Mill\nwww.mill.example", "www.mill.example"]
+    times = (f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{x}\n" for n, x in enumerate(cues, 1))
+    whole = " ".join(p.text for p in document_from_subtitles("\n".join(times), "a").paragraphs)
+    assert whole == f"{' '.join(_SAID)} www.mill.example"
+
+
 def test_a_schedule_is_no_transcript(save: SaveFile) -> None:
     lines = "".join(f"Talk  {n}:00\n{said}\n\n" for n, said in enumerate(_SAID, start=9))
     assert read_document(save("a.txt", lines.encode())).kind == "text"
@@ -280,12 +299,3 @@ def test_a_sentence_within_a_turn_has_its_speaker() -> None:
     (place,) = document_from_subtitles(said, "a.vtt").places
     first, second = (replace(place, start=start) for start in (0, place.text.index("It fell")))
     assert (first.words, second.words) == ("0:00:01", "0:00:01, Ann")
-
-
-def test_what_a_chat_leaves_out_is_not_said() -> None:
-    text = "".join(
-        f"[03.05.21, 10:0{n}:10] Ann: \u200e{said}\n"
-        for n, said in enumerate(["image omitted", "It fell.", "<Media omitted>", "It stands."])
-    )
-    said = document_from_subtitles(text, "a.txt").paragraphs
-    assert [(p.label, p.text) for p in said] == [("03.05.21, 10:01:10", "Ann: It fell. It stands.")]

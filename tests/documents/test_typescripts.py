@@ -45,6 +45,46 @@ def test_line_numbers_of_court_paper_are_no_text() -> None:
     assert document.paragraphs[0].lines is not None
 
 
+def test_numbers_inside_a_line_of_court_paper_stay() -> None:
+    head = "Case 21   Document 31   Filed"
+    numbered = [f"{n % 8 + 1:>2}     {line}" for n, line in enumerate(_LINES * 2)]
+    assert head.replace("   ", " ") in read("\n".join([head, *numbered])).paragraphs[0].text
+
+
+def test_short_pages_of_court_paper_have_line_numbers() -> None:
+    pages = [
+        f"The Mill v. Holm   Page {page}\n\n"
+        + "".join(f"{n}     {line}\n\n" for n, line in enumerate(lines, start=1))
+        + f"{' ' * 30}{page}\n"
+        for page, lines in enumerate((_LINES[:3], _LINES[3:6], _LINES[6:], _LINES), start=1)
+    ]
+    document = read("\f".join(pages))
+    assert " ".join(each.text for each in document.paragraphs) == " ".join(_LINES * 2)
+
+
+def test_double_spacing_of_a_text_in_capitals_separates_no_paragraphs() -> None:
+    lines = [line.upper() for line in _LINES]
+    lines[2:3] = [f"{lines[2].removesuffix('LAGE FOUND')}¬", "LAGE FOUND"]
+    document = read("\n\n".join(lines))
+    assert " ".join(each.text for each in document.paragraphs) == " ".join(_LINES).upper()
+    titles = "\n\n".join(f"CHAPTER {n}: THE WHEEL OF THE MILL" for n in "ABCDEFGH")
+    assert len(read(titles).paragraphs) == 8
+
+
+def test_wide_spaces_begin_paragraphs_and_set_labels_off() -> None:
+    text = "日時　十月四日\n場所　水車小屋\n一　水車の補修\n"
+    text += "　水車が沈下し、動かなくなって\nいる。\n　補修を決定した。"
+    texts = [
+        "日時 十月四日",
+        "場所 水車小屋",
+        "一 水車の補修",
+        "水車が沈下し、動かなくなっている。",
+        "補修を決定した。",
+    ]
+    assert [each.text for each in read(text).paragraphs] == texts
+    assert read(text).paragraphs[3].lines == (4, 5)
+
+
 def test_signs_of_quotation_are_no_text() -> None:
     text = "\n".join([*(f"> {line}" for line in _LINES), ">", *(f"> > {x}" for x in _LINES)])
     document = read(f"Ann wrote:\n{text}")
