@@ -104,8 +104,8 @@ class Speedup:
     """The seconds behind the reported speedup over plain decoding, from steps at full speed.
 
     ``plain``: plain decoding of the same tokens, estimated from the plain tokens of the same run
-    and, on a GPU, of an earlier text of similar length. ``measured``: the measured time of the
-    steps. ``predicted``: the time of the steps according to the cost model.
+    and, on a GPU, of an earlier text. ``measured``: the measured time of the steps.
+    ``predicted``: the time of the steps according to the cost model.
     """
 
     plain: float = 0.0

@@ -25,11 +25,12 @@ PREFILLS = ("target_prefill", "draft_prefill")
 class Measurement:
     """A raw measurement, as in the JSON of a report.
 
-    ``output``: token ids, of which prefill decided the first; ``decode_s``: seconds from the first
-    token to the last; ``prefill_s``: seconds of prefill by model, without tokens that another run
-    had read; ``parts_ms``: medians of the parts of a step; ``total_s``: seconds of each part, as in
-    ``Timings``; ``read_s``: seconds for reading the part of the prompt that methods share;
-    ``taken``: share of the repetition's time that other processes took, None if unknown.
+    ``output``: token ids, of which prefill decided the first ``prefilled``; ``decode_s``: seconds
+    from the last token of prefill to the last token; ``prefill_s``: seconds of prefill by model,
+    without tokens that another run had read; ``parts_ms``: medians of the parts of a step;
+    ``total_s``: seconds of each part, as in ``Timings``; ``read_s``: seconds for reading the part
+    of the prompt that methods share; ``taken``: share of the repetition's time that other processes
+    took. ``read_s`` and ``taken`` are None in older files.
     """
 
     method: str

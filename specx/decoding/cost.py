@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
-from operator import mul
 from statistics import median_low
 from typing import NamedTuple
 
@@ -161,7 +160,7 @@ class Costs:
     def recording(self) -> float:
         """The seconds for recording a tree's passes as CUDA graphs, before its shape is first used.
 
-        One pass verifies, and one is shared by all levels (``grower.py``).
+        One pass verifies; one is shared by all levels, but for shallow drafts (``grower.py``).
         """
         return self.record_verify + self.record_level
 
@@ -304,7 +303,8 @@ class Acceptance:
         goes_on = _share(self.there, self.wanted)
         counts = zip(self.hit[: shape.depth], self.tried, strict=False)
         chances = [_share(hit, tried, overall, PRIOR_STEPS) for hit, tried in counts]
-        likeliest = [1.0, *accumulate((each * goes_on for each in chances), mul)]
+        # In the order of the heap's products, since they are compared.
+        likeliest = [*accumulate(chances, lambda above, each: above * each * goes_on, initial=1.0)]
         continued, beside, total = [0] * shape.depth, [0] * shape.depth, 0.0
         heap = [(-chances[0], 0, 0, 1.0)]  # chance, depth, place among siblings, chance of parent
         for _ in range(shape.nodes):

@@ -2,8 +2,8 @@
 
 A pass over 16 rows takes a GPU hardly longer than one over a single row, and recording a pass takes
 the host as long as ten passes. So rows are padded: a chain of tokens, and each level of a tree, is
-read by the same recorded pass, whatever the shape of the trees. The next level overwrites the
-padding rows.
+read by the same recorded pass, whatever the shape of the trees (a shallow draft's pass is recorded
+with each level instead). The next level overwrites the padding rows.
 """
 
 from collections.abc import Callable

@@ -30,7 +30,7 @@ class Times:
     """Tokens and seconds of the settled steps of one text.
 
     ``plain``: seconds of plain tokens, converted to the machine's speed at the start (``pace``);
-    the first is a warm-up. ``at_start``: the median of the plain tokens timed before drafting.
+    the first is a warm-up. ``at_start``: their median before drafting, or assumed.
     ``rows``: the latest steps of every other strategy. ``recent``: the latest steps that drafted
     since the trees last changed, except the first one, a warm-up; ``seen``: the number of all such
     steps. ``ratios``: by tree shape, the measured seconds relative to the modelled ones.

@@ -12,8 +12,7 @@ decoding goes on.
 **The tree**: of a few shapes, the fastest for the remaining text by the pair's costs and the latest
 acceptance (``cost.py``). While a new shape is recorded, steps go on as before.
 
-**Who drafts**, the model with lookup or lookup alone, is decided before each step, by the times of
-the latest steps of both.
+**Who drafts**, the model with lookup or lookup alone, is decided by the latest steps of both.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -102,7 +101,7 @@ class Tuner:
         before = self.known.acceptance.get(self.kind) if self.kind else None
         self.acceptance = before.carried() if before else Acceptance()
         last = self.known.begun.get(self.kind) if self.kind else None
-        if self.below is not None and not self.measures and last is not None:
+        if self.below is not None and not self.measures and last and last.prompt:
             self._assume(last)
 
     def _assume(self, last: Begun) -> None:
@@ -219,8 +218,9 @@ class Tuner:
 
     def _fall_back(self, speedup: float, *, tried: bool = True) -> FellBack:
         verdict = FellBack(speedup, self.below or 0.0, tried)
-        self.below, self._drafts = None, True
-        self.recorded = frozenset  # the drafter is freed
+        if self._assumed and self.kind:  # the next text times plain tokens
+            self.known.begun.pop(self.kind, None)
+        self.below, self._drafts, self.recorded = None, True, frozenset  # the drafter is freed
         return verdict
 
     @property
@@ -351,7 +351,8 @@ class Tuner:
             seconds += self.costs.measuring
         hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
         plain = left * self.costs.plain
-        may_be_luck = times.seen <= LOOKS[1]
+        # Another text's plain tokens are corrected at the look behind.
+        may_be_luck = times.seen <= LOOKS[2 if self._assumed else 1]
         if not (self.measures or may_be_luck or self._assumed):
             self.known.costs[self.kind], self.known.begun[self.kind] = self.costs, self.begun()
         if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
@@ -388,8 +389,7 @@ class Tuner:
         used before, the ratio is its own.
         """
         accepted, levels = acceptance.expect(shape)
-        ratios = self.times.ratios
-        ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
+        ratio = self.times.ratios.get(shape, self.times.ratios.get(self.shape, 1.0))
         step = ratio * costs.step(shape, costs.interval(shape), levels)
         return max(self.left, 1) / (1 + accepted) * step
 

@@ -58,7 +58,7 @@ class Workspace:
     """Everything that decoding a document needs, except its text.
 
     ``kind``: from ``kind_of``; None if no other document may reuse it. ``capacity``: rows of the
-    target's cache. ``drafter``: used once a plain token is timed. ``prefix``: the tokens shared
+    target's cache. ``drafter``: used once a text begins to draft. ``prefix``: the tokens shared
     with other prompts, followed by the next token; the caches have marked the rows of the shared
     tokens. Without a prefix, no rows are marked. ``kept_tokens``: tokens of the prefix that were
     already cached when the text began. ``numbers``: from ``numbers_of``.

@@ -47,8 +47,7 @@ class Digest:
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
         self._lengths = _numbered(vocabulary, "<n{}>", first=1)
-        most = sentences or LONGEST_DIGEST
-        if not self._markers or self._request is None or len(self._lengths) < most:
+        if not self._markers or self._request is None or len(self._lengths) < (sentences or 1):
             raise ModelError(
                 "`kind: digest` needs a model with paragraph markers, such as the embedded one; "
                 "use `kind: instruct` for this model"

@@ -28,8 +28,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     A digest reads only running text of the body.
     """
     notes = [
-        f"a digest of {counted(each.sentences or 0, 'sentence')}, because the text has "
-        f"{each.candidates}; --sentences asks for another number"
+        f"a digest of {counted(each.sentences or 0, 'sentence')}, chosen from {each.candidates} "
+        "of the text, whose number decides; --sentences asks for another number"
         for each in prompts
         if each.candidates
     ]

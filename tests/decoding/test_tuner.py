@@ -440,6 +440,17 @@ def test_siblings_are_credited_with_what_they_rescued():
     assert covers(TreeShape(1, 1, 1)) == [0.0] < covers(TreeShape(2, 1, 2)) < covers(shape)
 
 
+def test_siblings_of_deep_levels_count_where_trees_stop_growing():
+    """Trees that stopped growing early make deeper nodes less likely, and change nothing else."""
+    whole, cut = (
+        Acceptance([100.0] * 32, [hits] * 32, 20.0, 30.0, 90.0, 90.0, wanted, 70.0)
+        for hits, wanted in ((70.0, 70.0), (70.0, 71.0))
+    )
+    shape = TreeShape(31, 4, 4)
+    assert all(each > 0 for each in whole.covers(shape))
+    assert all(each > 0 for each in cut.covers(shape))
+
+
 def test_a_sibling_in_a_chain_says_nothing_of_wide_trees():
     """The best nodes of a chain's levels may be siblings; there are none to spare otherwise."""
     acceptance, chain = Acceptance(), TreeShape(6, 6, 1)

@@ -33,7 +33,7 @@ def given(read: int) -> tuple[Document, Any]:
         "a", "text", (), tuple(Paragraph("A table. " * 20, None) for _ in range(20))
     )
     units = [SimpleNamespace(paragraph=number) for number in range(read)]
-    return document, [SimpleNamespace(units=units, left_out=0)]
+    return document, [SimpleNamespace(units=units, left_out=0, candidates=0)]
 
 
 def test_what_is_not_read_is_counted_by_kind() -> None:

@@ -4,7 +4,7 @@
 // what is before it: all columns, for rows of one head, which may have 64 dimensions.
 //
 // One warp asks the copy engine for blocks of 128 keys and of their values, as many ahead as there
-// is room for; two warp groups have 64 rows each. While the tensor cores multiply the weights of a
+// is room for; one or two warp groups have 64 rows each. While the tensor cores multiply the weights of a
 // block with its values, the weights of the next one are computed (FlashAttention-3, Shah et al.,
 // 2024). A tree's prefix does not depend on the kernel in front, so it is asked for before that is
 // done. Three more warps clear, in its last block, the rows of values that no row sees; a prompt's

@@ -5,9 +5,9 @@ reading. The tensor cores then have to stay busy while softmax weights are compu
 compiler does not arrange that; ``tree_attention.cu`` does. With few rows, the kernel loads the
 prefix into shared memory before the previous kernel has ended. Heads of 64 and 256 dimensions are
 supported only with few rows, and by the merge; windows only by the merge, which alone reads those
-of up to 128 rows. Attention to the prefix equals that of ``triton/tree_attention.py``, bit for bit.
-The merge serves any number of rows. Short caches, which only drafts have, are read by a kernel of
-their own.
+of up to 128 rows, but for heads of 256. Attention to the prefix equals that of
+``triton/tree_attention.py``, bit for bit. The merge serves any number of rows. Short caches, which
+only drafts have, are read by a kernel of their own.
 """
 
 from ctypes import c_float, c_int, c_uint64
