@@ -233,13 +233,19 @@ def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[s
 
 # ---------------------------------------------------------------- EPUB
 
-_NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?-->|<[^>]*>")
-_READINGS = re.compile(r"(?is)<(rt|rp)\b[^>]*>.*?</\1>")  # of Chinese signs, in small letters
+_NO_TEXT = re.compile(r"<[^<>]*>")
+# The element of the group 1, without another one in it, so that none is searched for twice.
+_INSIDE = r"[^<]*+(?:<(?!/?\1\b)[^<]*+)*+</\1\s*>"
+_READINGS = re.compile(rf"(?i)<(rt|rp)\b[^<>]*>{_INSIDE}")  # of Chinese signs, in small letters
 _DRAWN_TEXT = re.compile(r"(?i)(?<=</text>)(?=<)")  # whose lines only their places divide
 _DRAWING = re.compile(r"(?i)<(/?)svg\b[^<>]*>")
 _FRAME = re.compile(  # of a page in a book
-    r"(?is)<\?xml[^>]*\?>|<!doctype[^>\[]*(?:\[[^\]]*\])?[^>]*>|<(head|nav)\b.*?</\1>"
-    r"|</?(?:html|body)\b[^>]*>"
+    r"(?i)<\?xml[^<>]*\?>|<!doctype[^<>\[]*(?:\[(?:[^\]<]|<(?!!doctype))*+\])?[^<>]*>"
+    rf"|<(head|nav)\b{_INSIDE}|</?(?:html|head|body)\b[^<>]*>"
+)
+_SCRIPTS = re.compile(
+    rf"(?i)<(script|style)\b[^<>]*(?:/>|(?<!/)>(?:{_INSIDE}|[^<]*))"
+    r"|<(title|textarea)\b[^<>]*>(?![^<]*</\2)"  # left open
 )
 
 
@@ -271,10 +277,17 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
     if missing:
         count = missing + len(chapters)
         warnings.append(f"{missing} of its {count} chapters are missing or damaged.")
+    chapters = [_FRAME.sub("", _closed(each)) for each in chapters]
     texts = (html.unescape(_NO_TEXT.sub(" ", each)) for each in chapters)
     letters = sum(sum(map(str.isalnum, each)) for each in texts)
-    book = "".join(f"<div>{as_divisions(_FRAME.sub('', each))}</div>\n" for each in chapters)
+    book = "".join(f"<div>{as_divisions(each)}</div>\n" for each in chapters)
     return PandocInput("epub", book.encode("utf-8", "replace"), 0, tuple(warnings), letters)
+
+
+def _closed(chapter: str) -> str:
+    """Remove comments, scripts and what would hide the next chapter, since it is left open."""
+    before, end, behind = chapter.rpartition("-->")
+    return _SCRIPTS.sub("", _COMMENT.sub("", before + end) + behind.replace("<!--", ""))
 
 
 def _refuse_encrypted(archive: _ZipFiles) -> None:

@@ -29,10 +29,12 @@ _LARGE = 1.15  # letters this many times larger than the body's are a heading
 _NUMBER = re.compile(  # also stamped ones: SMITH000123, DOJ-0000042
     r"(?:(?<![\w.])(?:\d{1,9}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})|(?<=[A-Z_])\d{4,9})(?![\w]|\.\d)"
 )
-_COUNTED_PAGE = re.compile(  # the last two are what browsers print above and below a page
-    r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*"
-    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}, \d{1,2}:\d\d(?:\s[AP]M)?\s(?![–-]\s).{1,99}|https?://\S+\s+\d{1,4}/\d{1,4}"
+_COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")
+# What browsers print above and below a page. Each alone may be text, too.
+_PRINTED_ABOVE = re.compile(
+    r"(?i)\d{1,2}[./]\d{1,2}[./]\d{2,4}, \d{1,2}:\d\d(?:\s[AP]M)?\s(?![–-]\s).{1,99}"
 )
+_PRINTED_BELOW = re.compile(r"(?i)https?://\S+\s+\d{1,4}/\d{1,4}")
 _HEADING_WORD = re.compile(
     r"(?i)\s*(chapter|section|part|appendix|annex|table|figure|article|step|question|day|year)\s*"
 )
@@ -95,6 +97,14 @@ class _Edges:
         # Footers whose words change still count: enough of them share one offset.
         enough = max(_FEWEST, len(pages) // 10)
         self._offsets = {offset for offset, count in outermost.items() if count >= enough}
+        self._printed = {
+            (line.text, page.number)
+            for page in pages
+            if page.lines
+            and _PRINTED_ABOVE.fullmatch(page.lines[0].text)
+            and _PRINTED_BELOW.fullmatch(page.lines[-1].text)
+            for line in (page.lines[0], page.lines[-1])
+        }
         self._signs_of: dict[tuple[str, int, bool], set[_Sign]] = {}
         self._proven = self._prove(pages)
 
@@ -145,7 +155,7 @@ class _Edges:
     def _found(self, line: Line, number: int) -> set[_Sign]:
         counters = set(_counters(line.text, number))
         signs: set[_Sign] = {*(counters & self._counters)}
-        if _COUNTED_PAGE.fullmatch(line.text):
+        if _COUNTED_PAGE.fullmatch(line.text) or (line.text, number) in self._printed:
             signs.add(_PAGE_NUMBER)
         if not self._is_large(line):
             signs |= {_key(line.text)} & self._repeated

@@ -30,9 +30,10 @@ _MARKUP = re.compile(rb"(?is)<(style|script)\b.*?</\1>|<[^>]*>")
 _HEAD = ("From", "Date")
 # What offices add to each mail: that it is confidential, and meant for its addressee.
 NOTICE = re.compile(
-    r"(?i)\W*(?=.*\b(?:in error|intended recipient|addressee|notify the sender|irrtümlich))"
-    r"(?:confidentiality|disclaimer\b|(?:this|any|the information|diese).{0,80}\b(?:e-?mail|message"
-    r"|nachricht)\b.{0,200}\b(?:confidential|privileged|intended|vertraulich))"
+    r"(?i)(?!.{1500})\W*+(?=.*\b(?:in error|intended recipient|addressee|notify the sender"
+    r"|irrtümlich))(?:(?:confidentiality|disclaimer)(?:\s*[:\n]|\s+notice\b)"
+    r"|(?:this|any|the information|diese).{0,80}\b(?:e-?mail|message|nachricht)\b"
+    r".{0,200}\b(?:confidential|privileged|vertraulich))"
 )
 
 
@@ -88,8 +89,10 @@ def open_message(data: bytes) -> tuple[str, list[Piece]]:
     if data.startswith((b"bplist", b"<?xml")):
         return "html", [_web_archive(data)]
     data = _clean(data)
-    data = _ESCAPED.sub(rb"\1", data) if data.startswith(b"From ") else data
-    mails = [message_from_bytes(each) for each in _MAILBOX.split(data) if each.strip()]
+    # An escaped line begins no mail, so lines are restored behind the division.
+    boxed = _MAILBOX.split(data) if data.startswith(b"From ") else ()
+    single = [_ESCAPED.sub(rb"\1", each) for each in boxed if each.strip()]
+    mails = [message_from_bytes(each) for each in single or filter(None, [data])]
     first = mails[0] if mails else Message()
     sender = _words(first, "From")
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first

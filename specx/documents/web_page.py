@@ -85,7 +85,7 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     taken = [f'<div class="{FURNITURE}">{node.inner_html}</div>' for node in outer]
     for node in outer:
         node.remove()
-    return "\n".join([as_divisions(page.html or ""), *taken]), images, hidden
+    return as_divisions("\n".join([page.html or "", *taken])), images, hidden
 
 
 def as_divisions(html: str) -> str:

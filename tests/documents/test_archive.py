@@ -1,8 +1,11 @@
 """EPUBs as packers make them."""
 
+from time import process_time
+
 import pytest
 
 from specx.documents import formats
+from specx.documents.archive import open_archive
 
 from . import offices
 from .conftest import SaveFile
@@ -92,3 +95,34 @@ def test_chapters_whose_notes_have_the_same_ids_keep_their_own(save: SaveFile) -
     data = offices.epub(f"{doctype}{chapter.format('one')}", chapter.format("two"))
     said = [("text", "Text one."), ("footnote", "Note one.")]
     assert read(save, "a.epub", data) == [*said, ("text", "Text two."), ("footnote", "Note two.")]
+
+
+def test_links_to_chapters_are_no_letters_that_were_lost(save: SaveFile) -> None:
+    links = "".join(f"<li><a href='c{n}'>Chapter {n} of it</a></li>" for n in range(60))
+    text = "".join(f"<p>Sentence {n} says so.</p>" for n in range(60))
+    data = offices.epub(f"<p>One.</p><nav><ol>{links}</ol></nav>{text}<p>After.</p>")
+    document = read_document(save("a.epub", data), QUICK)
+    assert not document.warnings
+    assert document.paragraphs[-1].text == "After."
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["<!-- ", "<script>", "<style>", "<textarea>", "<title>", "<script/>", "<style/><title/>"],
+)
+def test_a_chapter_that_is_left_open_costs_no_other(save: SaveFile, tag: str) -> None:
+    data = offices.epub(f"<p>One turns.</p>{tag}<p>It fell.</p>", "<p>Two turns.</p>")
+    texts = [text for _, text in read(save, "a.epub", data)]
+    assert texts[0] == "One turns."
+    assert "It fell." in texts
+    assert texts[-1] == "Two turns."
+
+
+@pytest.mark.parametrize(
+    "part", ["<nav><head>", "<!doctype [", "<!--", "<script>", "<title>", "<rt>", "<?xml", "<html"]
+)
+def test_what_is_never_closed_takes_no_time(part: str) -> None:
+    began = process_time()
+    data = offices.epub(f"<p>One turns.</p>{part * 50_000}")
+    open_archive(data)
+    assert process_time() - began < 3

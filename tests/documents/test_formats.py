@@ -484,6 +484,15 @@ def test_notices_and_links_to_elsewhere_are_no_text(save: SaveFile, frame: str) 
 
 
 @installed
+@pytest.mark.parametrize("name", ["role=dialog", "class=cookies"])
+def test_a_notice_with_a_main_part_hides_no_text(save: SaveFile, name: str) -> None:
+    page = f"<body><p>{_SENTENCE * 4}</p><div {name}><main>We value you.</main></div>"
+    document = read_document(save("a.html", page.encode()), QUICK)
+    assert _SENTENCE in document.text
+    assert "value" not in document.text
+
+
+@installed
 def test_a_large_part_is_no_notice(save: SaveFile) -> None:
     page = f"<div class='cookies'><p>{_SENTENCE}</p></div><p>Its dam is old.</p>"
     assert len(read(save, "a.html", page.encode())) == 2

@@ -164,3 +164,15 @@ def test_what_ends_pages_at_several_heights_is_text() -> None:
         return PageLines(number, tuple(Line(t, 72, 760 - 12 * n, 10) for n, t in enumerate(texts)))
 
     assert not set_furniture_apart([code(number) for number in range(1, 6)])[1]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "12/3/2021, 10:00 Anna Berg told the board that the mill was sold.",
+        "3.4.2021, 9:15 Uhr beginnt die Sitzung.",
+    ],
+)
+def test_a_date_at_the_edge_of_a_page_is_text(said: str) -> None:
+    pages = [[said, *body(1)], [*body(2), "https://b.example/mill 12/2020"]]
+    assert left(*pages) == pages

@@ -2,11 +2,12 @@
 
 import plistlib
 from base64 import b64encode
+from time import process_time
 
 import pytest
 
 from specx.documents import formats
-from specx.documents.mime import looks_like_mime, open_message
+from specx.documents.mime import NOTICE, looks_like_mime, open_message
 from specx.errors import DocumentError
 
 from .conftest import SaveFile
@@ -211,3 +212,29 @@ def test_an_encrypted_mail_is_refused(save: SaveFile) -> None:
 def test_a_line_that_a_mailbox_has_escaped_is_no_quotation(save: SaveFile) -> None:
     mail = b"From ann@x Mon May  3 10:00:00 2021\nFrom: Ann\n\nIt turned\n>From then on\nit fell.\n"
     assert read(save, "a.mbox", mail)[-1] == ("text", "It turned From then on it fell.")
+
+
+def test_a_line_that_a_mailbox_has_escaped_begins_no_mail(save: SaveFile) -> None:
+    text = "From 2021 on we need:\nBudget: ten thousand euros.\nThe end."
+    box = f"From ann@x Mon May  3 10:00:00 2021\nFrom: Ann\n\nIt fell.\n\n>{text}\n"
+    for name, data in (("a.mbox", box), ("a.eml", f"{_MAIL}\nIt fell.\n\n{text}\n")):
+        read_all = " ".join(each for _, each in read(save, name, data.encode()))
+        assert read_all.endswith(" ".join(text.split()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Disclaimer letters were sent in error to 400 customers, and we must call each of them.",
+        "This message from the bank says that the intended recipient of the euros is the mill.",
+        "This e-mail is confidential and meant for the addressee alone." + " The mill turns." * 100,
+    ],
+)
+def test_what_only_speaks_of_a_notice_is_text(text: str) -> None:
+    assert not NOTICE.match(text)
+
+
+def test_many_signs_before_a_notice_take_no_time() -> None:
+    began = process_time()
+    assert not NOTICE.match("*" * 1400 + " in error")
+    assert process_time() - began < 1

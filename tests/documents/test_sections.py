@@ -5,7 +5,7 @@ import pytest
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.formats import find_pandoc
-from specx.documents.sections import is_reference, mark_parts
+from specx.documents.sections import is_notice, is_reference, mark_parts
 from tests.documents.conftest import read_document
 from tests.documents.offices import docx, epub, paragraph
 
@@ -301,3 +301,27 @@ def test_the_licence_of_a_short_free_book_is_never_its_body() -> None:
     ]
     parts = [each.part for each in mark_parts([Paragraph(each, None) for each in texts])]
     assert parts == ["copyright", "copyright", "body", "copyright", "copyright"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "For the base we use 200 grams of crushed oat cookies and a little butter.",
+        "This email and any attached plans were shown to the board on Monday.",
+        "The court found that he was not the intended recipient of the money.",
+    ],
+)
+def test_what_only_sounds_like_a_notice_is_text(said: str) -> None:
+    assert not is_notice(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "We use necessary cookies to make our site work.",
+        "This email and any files transmitted with it are confidential.",
+        "If the reader of this message is not the intended recipient, please delete it.",
+    ],
+)
+def test_notices_of_cookies_and_mails(said: str) -> None:
+    assert is_notice(said)
