@@ -127,8 +127,9 @@ class Place:
         The speaker's name begins a paragraph; sentences further on have it in their place.
         """
         if self.label:
-            named = self.start and self.whole.speaker
-            return f"{self.label}, {self.whole.speaker}" if named else self.label
+            who = self.whole.speaker
+            named = self.start == 0 and self.whole.text.startswith(f"{who}:")
+            return f"{self.label}, {who}" if who and not named else self.label
         if self.page is not None:
             return f"p. {self.page}"
         if self.lines is None:

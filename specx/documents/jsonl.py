@@ -25,7 +25,7 @@ _NO_TEXT = [  # beginning and end of what is not shown
 _BLOCK_TAG = re.compile(
     r"(?i)</?(?:p|div|h[1-6]|[uo]l|li|br|tr|table|section|article|pre)\b[^<>]*>"
 )
-_KEYED = re.compile(r'"([^"\\]+)"\s*:\s*\[?\s*"((?:[^"\\]|\\.)*+)"')
+_KEYED = re.compile(r'"([^"\\]+)"\s*+:\s*+(?:\[\s*+)?"((?:[^"\\]|\\.)*+)"')
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 
@@ -163,13 +163,16 @@ def _chat(values: list[Any], field: str, name: str, warnings: tuple[str, ...]) -
     """Return the messages of a chat that Telegram has exported; None for other JSON."""
     found = values[0].get("messages") if len(values) == 1 and isinstance(values[0], dict) else None
     said = tuple(
-        Paragraph(f"{each['from']}: {text}", None, label=str(each["date"]).replace("T", " "))
+        Paragraph(f"{who}: {text}", None, label=str(each["date"]).replace("T", " "), speaker=who)
         for each in (found if isinstance(found, list) else ())
-        if isinstance(each, dict) and each.get("from") and each.get("date")
+        if isinstance(each, dict) and "from" in each and each.get("date")
+        if each.get("type") != "service" and (who := str(each["from"] or "Deleted account"))
         if (text := clean_line(" ".join((_text_of(each, field) or "").split())))
     )
     if len(said) < _FEWEST_SEGMENTS:
         return None
+    if head := clean_line(" ".join((_text_of(values[0], field) or "").split())):
+        said = (Paragraph(head, None), *said)
     return Document(
         name=name, kind="subtitles", paragraphs=said, warnings=warnings, everything=True
     )

@@ -75,6 +75,7 @@ IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
 _THICK = 3.0  # points
 _ENDS = 2  # of a line
+_UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
 _LONGEST_NAME = 200  # characters of a file's name
 _WIDE = ctypes.POINTER(ctypes.c_ushort)
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
@@ -247,21 +248,24 @@ class Notes(NamedTuple):
 def notes_of(page: Any) -> Notes:
     """Return the annotations of a page."""
     kinds, boxes, names = set[int](), list[Box](), list[str]()
-    quad, name = pdfium.FS_QUADPOINTSF(), ctypes.create_string_buffer(2 * _LONGEST_NAME)
+    quad = pdfium.FS_QUADPOINTSF()
     for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
         note = argument(_annotation(handle_of(page), n))
         kind = _annotation_kind(note)
         kinds.add(kind)
         pointer = ctypes.cast(note, pdfium.FPDF_ANNOTATION)
         if kind == pdfium.FPDF_ANNOT_STRIKEOUT:
-            for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(pointer)):
+            seen = not pdfium.FPDFAnnot_GetFlags(pointer) & _UNSEEN
+            for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(pointer) if seen else 0):
                 pdfium.FPDFAnnot_GetAttachmentPoints(pointer, part, ctypes.byref(quad))
                 points = [(getattr(quad, f"x{k}"), getattr(quad, f"y{k}")) for k in range(1, 5)]
                 boxes.append(_box_of(points))
         elif kind == pdfium.FPDF_ANNOT_FILEATTACHMENT:
             file = pdfium.FPDFAnnot_GetFileAttachment(pointer)
-            size = pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), len(name))
-            said = name.raw[: max(0, size - 2)].decode("utf-16-le", "replace").strip("\0")
+            size = pdfium.FPDFAttachment_GetName(file, None, 0)
+            name = ctypes.create_string_buffer(size)
+            pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), size)
+            said = name.raw.decode("utf-16-le", "replace").strip("\0")[:_LONGEST_NAME]
             names.append(said or "a file without a name")
         _close_annotation(note)
     return Notes(frozenset(kinds), boxes, tuple(names))

@@ -347,7 +347,10 @@ def _is_title_of_list(block: TextBlock, items: TextBlock) -> bool:
     """Return True for a short line, apart from the first item of a numbered list below."""
     first, below = block.lines[0], items.lines[0]
     apart = len(block.lines) == 1 and below.number - first.number > 1 and below.text[:3] == "1. "
+    long = [word for word in first.text.split() if len(word) > 3]
     title = len(first.text) < _SHORT and first.text[0].isupper()
+    greets = first.text.split()[0] in ("Dear", "Hello", "Hi")
+    title = title and not greets and not any(word[0].islower() for word in long)
     return apart and title and not {*".!?:;,"} & {*first.text}
 
 

@@ -45,6 +45,7 @@ _FORMS = tuple(
         rf"\s*(?:(?P<who>{_WHO})\s*)?[\[(]?{_TIME}[\])]?\s*:?\s*",  # what is said stands below
     )
 )
+_CHAT = _FORMS[5]  # with days
 _HEAD = 100_000  # characters
 _FEWEST, _LOOKED_AT = 3, 60  # lines of such a form, and of all lines
 _LATEST_START = 300  # seconds: times that begin later may be those of a day
@@ -57,9 +58,22 @@ _TAG = re.compile(
     r"\u200e?<[^>]{0,500}>|\{[^{}]{0,200}\\p[1-9][^{]*|\{\\[^{}]{0,200}\}|\{[a-zA-Z]:[^{}]{0,200}\}|^/"
 )
 _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
-# What a chat's program tells: it marks this with U+200E, or names no sender.
+# What a chat's program tells of its members, without a sender or behind U+200E.
+_WHOM = r"[^:\s]+(?: [^:\s]+){0,3}"
+_NOTICE = (
+    rf"(?:.{{0,60}}\bend-to-end encrypt.*|{_WHOM} (?:left|was (?:added|removed))\.?"
+    rf"|{_WHOM} joined(?: the group| using\b.*)?"
+    rf"|{_WHOM} (?:added|removed) (?:[A-Z+~]|you\b).{{0,60}}"
+    rf"|{_WHOM} (?:created|changed|deleted|pinned) (?:(?:the|this|a) )?"
+    r"(?:group|subject|message|settings|phone number)\b.*"
+    r"|Your security code with .*|Missed .{0,20}call.*)"
+)
+_DATED = rf"\W?\[?(?P<when>{_DAY})(?:\]| [-–])\s+(?P<who>)"
+_NOTED = re.compile(rf"{_DATED}(?P<said>)\u200e?{_NOTICE}")
+_UNNAMED = re.compile(rf"{_DATED}(?P<said>\S.*)")
+_OMITTED = r"(?:omitted|weggelassen|weggelaten|omitid[oa]|ocultad[oa]|omess[oa]|omise?|absente?)"
 _TOLD = re.compile(
-    rf"\u200e[^\u0590-\u08ff]*|\W?\[?{_DAY}(?:\]| [-–])\s.*|[-–—.…]*"
+    rf"\u200e{_NOTICE}|\u200e[^.!?:]{{0,40}}\s{_OMITTED}|\u200e?[-–—.…]*"
     r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*"
     r"|(?:image|video|audio|gif|sticker|document|media|contact card) omitted",
     re.IGNORECASE,
@@ -161,7 +175,13 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
 
 
 def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
-    found = [(index, each) for index, line in enumerate(lines) if (each := form.fullmatch(line))]
+    # Another line of a dated chat is said by nobody, unless the chat's program tells it.
+    forms = (_NOTED, form, _UNNAMED) if form is _CHAT else (form,)
+    found = [
+        (index, each)
+        for index, line in enumerate(lines)
+        if (each := next(filter(None, (one.fullmatch(line) for one in forms)), None))
+    ]
     named = "who" in form.groupindex and any(each["who"] for _, each in found)
     voiced = named or any(map(_VOICE.search, lines))
     rate = 0.0
@@ -205,7 +225,7 @@ def _said(lines: Sequence[str], unsaid: re.Pattern[str]) -> list[str]:
     texts = [clean_line(html.unescape(_TAG.sub("", line))) for line in lines]
     said = [text for text in texts if not unsaid.fullmatch(text)]
     credit = all(map(_ADDRESS.fullmatch, said)) and any(text not in ("", *said) for text in texts)
-    return [] if credit else said
+    return [] if credit and unsaid is _UNSAID else [text.replace("\u200e", "") for text in said]
 
 
 def _rolls(cues: Sequence[_Cue]) -> bool:

@@ -20,7 +20,11 @@ _LABELS = re.compile(rf"(?:{VALUE}|§.*|\W)[.):]?$|.*:$|(?:section|article)\s\S+
 _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
 
 _BETWEEN_VALUES = "\t,;|"
-_QUOTED_VALUE = re.compile(r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"]|""){0,5000}+"(?=[\t,;|]|$)')
+# Between tabs and bars a quotation mark may stand alone, so that no value has several lines.
+_QUOTED_VALUE = re.compile(
+    r'(?m)(?:^|(?<=[\t,;|]))"(?:[^"\n]|""){0,5000}+"(?=[\t,;|]|$)'
+    r'|^"(?:[^"]|""){0,5000}+"(?=[,;])|(?<=[,;])"(?:[^"]|""){0,5000}+"(?=[,;]|$)'
+)
 _FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 
 

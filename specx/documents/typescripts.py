@@ -197,18 +197,22 @@ def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
             runs.append([])
         runs[-1].append(n)
     dropped: set[int] = set()
+    width = 0  # of the double-spaced text above; where it ends, a few full lines may go on
     for run in runs:
         pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(run)]
-        full = _FULL * max(len(lines[n].text) for n in run)
+        widest = max(len(lines[n].text) for n in run)
+        short = len(run) < _FEWEST_DOUBLE
+        full = _FULL * (max(widest, width) if short else widest)
         high = any(_PROSE_IN_CAPITALS.search(lines[n].text) for n in run)
         goes_on = sum(
             not ENDS_SENTENCE.search(a)
-            and (b[0].islower() or (high and len(a) >= full and is_in_capitals(a + b)))
+            and (len(a) >= full or (b[0].islower() and not short))
+            and (b[0].islower() or (high and is_in_capitals(a + b)))
             for a, b in pairs
         )
-        if len(run) >= (_FEWEST_MORE if dropped else _FEWEST_DOUBLE) and goes_on >= 0.3 * len(
-            pairs
-        ):
+        fewest = _FEWEST_MORE if dropped else _FEWEST_DOUBLE
+        if len(run) >= fewest and goes_on >= 0.3 * len(pairs):
+            width = max(width, widest)
             kept = set(run) | {a + 1 for a, b in pairwise(run) if b - a > 2}
             dropped |= set(range(run[0], run[-1])) - kept
     return [line for n, line in enumerate(lines) if n not in dropped]

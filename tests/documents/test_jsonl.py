@@ -1,11 +1,12 @@
 import json
 import re
+import time
 from typing import Any
 
 import pytest
 
 from specx.documents.document import Document
-from specx.documents.jsonl import LineError, parse_jsonl, require_documents
+from specx.documents.jsonl import _KEYED, LineError, looks_like_json, parse_jsonl, require_documents
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import DocumentError
 
@@ -221,3 +222,22 @@ def test_a_text_in_parts_is_one_text() -> None:
     parts = ["It fell on ", {"type": "bold", "text": "Monday"}, "."]
     (document,) = require_documents(parse_jsonl(json.dumps({"text": parts}).encode(), "a"))
     assert document.text == "It fell on Monday."
+
+
+def test_a_deleted_account_has_said_something(save: SaveFile) -> None:
+    messages = [
+        {"date": f"2021-05-03T10:0{n}:00", "type": "message", "from": who, "text": f"It is {n}."}
+        for n, who in enumerate(("Ann", None, "Ann"))
+    ]
+    chat = {"text": "Of the mill", "messages": [*messages, {**messages[0], "type": "service"}]}
+    [document] = require_documents(read_documents(save("a.json", json.dumps(chat).encode())))
+    texts = ["Of the mill", "Ann: It is 0.", "Deleted account: It is 1.", "Ann: It is 2."]
+    assert [each.text for each in document.paragraphs] == texts
+    assert document.paragraphs[1].speaker == "Ann"
+
+
+def test_spaces_behind_a_key_take_no_time() -> None:
+    started = time.process_time()
+    assert not looks_like_json(b'{"a":' + b" " * 100_000 + b"1}]")
+    list(_KEYED.finditer('{"a":' + " " * 100_000 + "1}"))
+    assert time.process_time() - started < 1

@@ -179,3 +179,26 @@ def test_a_text_layer_that_pdfium_does_not_give_is_read(save: SaveFile) -> None:
     data = pdfs.pages_pdf([pdfs.stream(picture + layer)], more=[font])
     document = read_document(save("a.pdf", data))
     assert document.text == "A text layer without any glyphs of its own."
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("flag", [2, 32])
+def test_an_annotation_that_is_not_shown_strikes_nothing_out(save: SaveFile, flag: int) -> None:
+    note = (
+        b"/Annots [<< /Type /Annot /Subtype /StrikeOut /Rect [72 598 600 612] /F %d "
+        b"/QuadPoints [72 612 600 612 72 598 600 598] >>]" % flag
+    )
+    document = read_document(save("a.pdf", page(SEEN, shown("It is sold.", y=600), extra=note)))
+    assert "It is sold." in document.text
+
+
+@pytest.mark.usefixtures("in_process")
+def test_the_long_name_of_a_file_is_its_own(save: SaveFile) -> None:
+    files = b"".join(
+        b"<< /Type /Annot /Subtype /FileAttachment /Rect [9 9 20 20] "
+        b"/FS << /Type /Filespec /F (%b) /UF (%b) >> >>" % (name, name)
+        for name in (b"offer.txt", b"m" * 300)
+    )
+    document = read_document(save("a.pdf", page(SEEN, extra=b"/Annots [%b]" % files)))
+    assert "offer.txt" in document.warnings[0]
+    assert "mmmm" in document.warnings[0]

@@ -503,7 +503,14 @@ def test_titles_with_an_abbreviation_at_their_end() -> None:
 
 def test_a_short_line_above_a_numbered_list_is_its_title() -> None:
     assert kinds("Terms\n\n1. It turns.\n\n2. It fell.")[0] == ("heading", "Terms")
-    for line in ("It turned.", "It turned. [p. 3]", "Dear Ann,"):
+    for line in (
+        "It turned.",
+        "It turned. [p. 3]",
+        "Dear Ann,",
+        "Dear Sir",
+        "Hello Ann",
+        "We agreed on this",
+    ):
         assert kinds(f"{line}\n\n1. It turns.\n\n2. It fell.")[0][0] == "text"
 
 
@@ -544,3 +551,9 @@ def test_indentations_and_labels_of_japanese_begin_paragraphs() -> None:
     ]
     texts = [text for _, text in kinds("\n".join(lines))]
     assert texts == ["場所 第２会議室", "出席者 髙橋課長", "水車は谷にあり、誰もいない。"]
+
+
+def test_a_lone_quotation_mark_between_tabs_joins_no_rows() -> None:
+    rows = [f"{n}\tgood\t{n}\tx" for n in range(8)]
+    rows[2:4] = ['2\t"Lost quote\t3\tx', '3\tgood\t5"\tx']
+    assert len(document_from_text("\n".join(rows), "a.tsv", "text").paragraphs) == 8

@@ -299,3 +299,35 @@ def test_a_sentence_within_a_turn_has_its_speaker() -> None:
     (place,) = document_from_subtitles(said, "a.vtt").places
     first, second = (replace(place, start=start) for start in (0, place.text.index("It fell")))
     assert (first.words, second.words) == ("0:00:01", "0:00:01, Ann")
+
+
+def test_dated_lines_without_a_sender_stay() -> None:
+    told = ("INFO: job started", "Deployment failed: no room", "The disk was full", "INFO: ended")
+    log = "\n".join(f"[2021-03-04 10:00:0{n}] {line}" for n, line in enumerate((*told, *told)))
+    assert looks_like_subtitles(log)
+    assert [text for _, text in said(document_from_subtitles(log, "a"))] == [*told, *told]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "\u200eOPTION: Sell the mill (\u200e5 votes)",
+        "\u200eWe sell it.",
+        "https://mill.example/contract",
+        "Anna left",
+    ],
+)
+def test_messages_stay_beside_notices(message: str) -> None:
+    lines = ["Bob: One.", f"Bob: {message}", "Carl left", "Anna changed the group name to: Mill"]
+    lines += ["\u200eAnna added Bob", "Anna: \u200eAnna left", "Anna: Two.", "Bob: Three."]
+    chat = "\n".join(f"1/2/21, 10:0{n} - {line}" for n, line in enumerate(lines))
+    texts = [text for _, text in said(document_from_subtitles(chat, "a"))]
+    shown = message.replace("\u200e", "")
+    assert texts == ["Bob: One.", f"Bob: {shown}", "Anna: Two.", "Bob: Three."]
+
+
+def test_a_later_part_of_a_long_message_has_its_speaker() -> None:
+    chat = "\n".join(f"1/2/21, 10:0{n} - Ann: It turns." for n in range(3))
+    first, *_ = document_from_subtitles(chat, "a").places
+    later = replace(first, whole=replace(first.whole, text="It turns."))
+    assert (first.words, later.words) == ("1/2/21, 10:00", "1/2/21, 10:00, Ann")

@@ -135,3 +135,10 @@ def test_numbers_in_a_line_without_a_number_stay() -> None:
 def test_capitals_with_a_blank_line_behind_each_line() -> None:
     text = "\n\n".join(line.upper() for line in _LINES).replace("BROUGHT", "BROU¬\n\nGHT")
     assert [each.text for each in read(text).paragraphs] == [" ".join(_LINES).upper()]
+
+
+def test_short_lines_behind_double_spacing_stay_apart() -> None:
+    poem = "Apples\nPears\n\nRoses are red\n\nviolets are blue\n\nSugar is sweet"
+    texts = [each.text for each in read("\n\n".join(_LINES) + f"\n\n\n\n{poem}").paragraphs]
+    assert texts[0] == " ".join(_LINES)
+    assert texts[-3:] == ["Roses are red", "violets are blue", "Sugar is sweet"]
