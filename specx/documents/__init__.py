@@ -37,7 +37,7 @@ Text, Markdown and JSON lines have no pages, only lines::
 In every format ``read`` then skips text that is not words, such as encoded data (``prose``), and
 divides very long paragraphs (``paragraphs``).
 
-``subtitles`` also uses these; ``jsonl`` reads notebooks, and many documents from one file.
+``subtitles`` and ``notebook`` also use these; ``jsonl`` reads many documents from one file.
 ``discover`` finds files, ``sentences`` splits paragraphs, ``duplicates`` finds repeated sentences.
 The result is always a ``document``.
 """
