@@ -109,7 +109,7 @@ class Costs:
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of
     tokens, by rows; ``verify``: one verification, by rows; ``retrieval``: one retrieval, 0 without
     retrieval. ``record_verify``, ``record_level``: recording a verification or a level as a CUDA
-    graph, 0 on a CPU.
+    graph, 0 on a CPU. ``guessed``: the rows of the point of ``verify`` that was never measured.
     """
 
     plain: float
@@ -118,19 +118,23 @@ class Costs:
     retrieval: float
     record_verify: float = 0.0
     record_level: float = 0.0
+    guessed: int | None = None
 
     def learned(self, shape: TreeShape, steps: Sequence[Step], drafting: float) -> "Costs":
         """Return the costs corrected by steps with trees of ``shape``, whose drafting took so long.
 
-        All levels are expected to take the same time, and larger trees hardly longer.
+        All levels are expected to take the same time, and trees larger than any measured one hardly
+        longer than that one.
         """
         verify = median_low(step.seconds for step in steps) - drafting - self.rest
-        rows, points = shape.nodes + 1, self.verify.points
-        larger = {} if rows < max(points) else {2 * rows: LARGER * verify}
+        points = {at: each for at, each in self.verify.points.items() if at != self.guessed}
+        points[shape.nodes + 1] = verify
+        most = max(points)
         return replace(
             self,
             draft=Curve({shape.width: drafting / shape.depth}),
-            verify=Curve({**points, rows: verify, **larger}),
+            verify=Curve({**points, 2 * most: LARGER * points[most]}),
+            guessed=2 * most,
         )
 
     @property

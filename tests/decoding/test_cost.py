@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from specx.decoding.cost import Costs, Curve, TreeShape
+from specx.decoding.cost import LARGER, Costs, Curve, TreeShape
 from specx.profile import TreeSettings
+from specx.records import Step
 
 COSTS = Costs(
     plain=10.0,
@@ -64,3 +65,14 @@ def test_a_longer_text_scales_what_reads_the_targets_cache():
 def test_recording_is_one_verification_and_a_pass_that_levels_share():
     costs = replace(COSTS, record_verify=0.5, record_level=0.25)
     assert (costs.recording, COSTS.recording) == (0.75, 0.0)
+
+
+def test_what_is_guessed_of_larger_trees_follows_what_is_measured():
+    costs = Costs(10.0, Curve({1: 1.0}), Curve({1: 10.0, 2: 10.0}), 0.0)
+    for seconds in (30.0, 20.0):  # the first steps are slow
+        steps = [Step(tokens=(1,), drafted=31, accepted=0, seconds=seconds, levels=2)] * 3
+        costs = costs.learned(TreeShape(31, 2, 16), steps, drafting=4.0)
+        assert costs.verify(32) == seconds - 4.0
+        assert costs.verify(64) == pytest.approx(LARGER * costs.verify(32))
+    costs = costs.learned(TreeShape(63, 2, 16), [replace(steps[0], seconds=23.0)], drafting=4.0)
+    assert (costs.verify(32), costs.verify(64)) == (16.0, 19.0)
