@@ -34,7 +34,7 @@ class ChainDrafter(ModelDrafter):
         if isinstance(draft, LoadedHead):
             raise UsageError(f"chain needs a draft model, and {draft.source} is a head")
         tree = settings.tree.changed(width=1, threshold=0)
-        plan = replace(DraftPlan.of(settings), tree=tree, reserved=tree.nodes - 1)
+        plan = replace(DraftPlan.of(settings), tree=tree, reserved=tree.nodes - 1, copied=0)
         super().__init__(draft, allowed, plan, max_tokens)
         self._certain = torch.zeros(tree.depth, device=draft.device)
 

@@ -247,7 +247,7 @@ class Acceptance:
     that rejected the likeliest node and accepted a sibling. ``could``: the number of levels below
     the first that trees were allowed to grow. ``grew``: the number of levels below the first that
     trees grew. ``wanted``, ``there``: like ``could`` and ``grew``, but counted only below accepted
-    drafts.
+    drafts. ``copied``: the accepted tokens that were copied from the text behind a tree's levels.
     """
 
     tried: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
@@ -258,6 +258,7 @@ class Acceptance:
     grew: float = 0.0
     wanted: float = 0.0
     there: float = 0.0
+    copied: float = 0.0
 
     @property
     def steps(self) -> float:
@@ -284,6 +285,7 @@ class Acceptance:
         self.grew = MEMORY * self.grew + step.levels - 1
         self.wanted = MEMORY * self.wanted + min(accepted, shape.depth - 1)
         self.there = MEMORY * self.there + min(accepted, step.levels - 1)
+        self.copied = MEMORY * self.copied + max(0, accepted - shape.depth)
 
     def expect(self, shape: TreeShape) -> tuple[float, float]:
         """Return the expected accepted drafts and levels grown per step for a shape.
@@ -291,7 +293,8 @@ class Acceptance:
         A tree takes the likeliest nodes: below an accepted one, the draft's first choice and
         siblings, of which the first n have n / (n + 1) of the chance of very many.
         """
-        return self._best_nodes(shape)[0], 1 + (shape.depth - 1) * _share(self.grew, self.could)
+        accepted = self._best_nodes(shape)[0] + self.copied / max(1.0, self.tried[0])
+        return accepted, 1 + (shape.depth - 1) * _share(self.grew, self.could)
 
     def covers(self, shape: TreeShape) -> list[float]:
         """Return by depth how often siblings are right where the likeliest node is wrong.
@@ -340,7 +343,7 @@ class Acceptance:
         for counts in (self.tried, self.hit):
             counts[since:] = [factor * count for count in counts[since:]]
         if not since:
-            for name in ("missed", "rescued", "could", "grew", "wanted", "there"):
+            for name in ("missed", "rescued", "could", "grew", "wanted", "there", "copied"):
                 setattr(self, name, factor * getattr(self, name))
 
 

@@ -36,6 +36,9 @@ class Drafter(ABC):
     levels: int
     """The maximum levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
 
+    copied: int = 0
+    """Levels of its trees that are a chain copied from the text."""
+
     filled: int = 1
     """A level of its trees takes as long with this number of nodes as with one."""
 

@@ -65,7 +65,7 @@ class HeadDrafter(ModelDrafter):
         return done
 
     def _make_grower(self, tree: TreeSettings) -> HeadGrower:
-        return HeadGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
+        return HeadGrower(self.model, self.allowed, tree, self._reserved(tree))
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:
         features = self._read_features = target.features

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.ops.trees import Level, TokenTree, doublings
+from specx.ops.contract import Ops
+from specx.ops.trees import COMPARED, MAX_ROWS, Level, TokenTree, doublings
 
 REACH = 31  # tokens of a chain that stands alone: copied sentences are about as long
 LONGEST = 8  # tokens of the text's end that are compared with what is before
@@ -131,6 +132,36 @@ class Lookup:
         agreements = self._agreements()[:known]
         self._tried.index_add_(0, agreements, tried)
         self._right.index_add_(0, agreements, tried * right)
+
+
+class Copying:
+    """The text of one document, from which the likeliest path of a model's tree is continued.
+
+    Where a draft's path copies an earlier passage, the passage tells how it goes on, for one kernel
+    and a few more rows to verify. All tensors are changed in place.
+    """
+
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        """``capacity``: the maximum number of tokens of the text."""
+        self._text = torch.full((COMPARED + capacity,), NO_TOKEN, device=device)
+        self._length = torch.zeros(1, dtype=torch.int64, device=device)
+        self._rows = torch.arange(MAX_ROWS, device=device)
+
+    def begin(self, prompt: Tensor) -> None:
+        """Start a text with ``prompt`` int64 [L], forgetting the old one."""
+        self._text.fill_(NO_TOKEN)
+        self._text[COMPARED : COMPARED + len(prompt)] = prompt
+        self._length.fill_(len(prompt))
+
+    def append(self, tokens: Tensor, count: Tensor) -> None:
+        """Append the first ``count`` (int64 []) of ``tokens`` (int64 [n]) to the text."""
+        rows = COMPARED + self._length + self._rows[: len(tokens)]
+        self._text.index_copy_(0, rows, tokens)
+        self._length += count
+
+    def continued(self, tree: TokenTree, count: int, ops: Ops) -> TokenTree:
+        """Return a tree with ``count`` more rows (``Ops.with_copied``)."""
+        return ops.with_copied(tree, self._text, self._length, count)
 
 
 # ---------------------------------------------------------------- as a tree, or as a branch of one

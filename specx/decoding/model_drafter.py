@@ -15,13 +15,14 @@ from specx.decoding.forward import cache_shape, in_chunks, prefill_chunk
 from specx.decoding.grower import ROWS, DraftPasses, TreeGrower, filled_up, words_of
 from specx.decoding.kv_cache import DraftCache, PreallocatedCache
 from specx.decoding.layer_state import CacheGroup
+from specx.decoding.lookup import Copying
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import Decoder, rows_of
 from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import BITS, AncestorMask, chain_sets
 from specx.ops.chunks import Grid, streaming_chunks
-from specx.ops.trees import Level, Path, TokenTree
+from specx.ops.trees import MAX_ROWS, Level, Path, TokenTree
 from specx.profile import DraftCacheSettings, Settings, TreeSettings
 from specx.records import PrefillProgress
 
@@ -36,7 +37,8 @@ class DraftPlan:
     ``layer``: as in ``Settings``. ``reserved``: nodes per level reserved for lookup. ``others``:
     the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
     ``behind``: the maximum number of unread tokens when a tree is due, without the tokens of the
-    last step. ``narrow``: the draft proposes only the ids of ``DraftIds``.
+    last step. ``narrow``: the draft proposes only the ids of ``DraftIds``. ``copied``: as in
+    ``Settings``.
     """
 
     tree: TreeSettings
@@ -46,11 +48,17 @@ class DraftPlan:
     others: int = 0
     behind: int = 0
     narrow: bool = False
+    copied: int | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the plan of a draft that works without lookup."""
-        return cls(tree=settings.tree, cache=settings.draft_cache, layer=settings.layer)
+        return cls(
+            tree=settings.tree,
+            cache=settings.draft_cache,
+            layer=settings.layer,
+            copied=settings.copied,
+        )
 
     @property
     def chooses(self) -> bool:
@@ -106,6 +114,7 @@ class ModelDrafter(Drafter):
         self._passes = None
         if self._shares_passes:
             self._passes, self.filled = DraftPasses(self.model, words), ROWS[0]
+        self._copying = Copying(max_tokens + MAX_ROWS, model.device)
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
         self.use(TreePlan(plan.tree, plan.cache.every))
@@ -147,7 +156,8 @@ class ModelDrafter(Drafter):
 
     def _lay_out(self, trees: TreePlan) -> None:
         """Switch to the layout for trees of a shape."""
-        self._trees, self.levels = trees, trees.tree.depth
+        self._trees, self.copied = trees, self._copied_behind(trees.tree)
+        self.levels = trees.tree.depth + self.copied
         if self.draft_plan.chooses:  # there is no room for more tokens between two retrievals
             self.retrieve_every = min(trees.every, self.draft_plan.cache.every)
         shape = TreeShape.of(trees.tree)
@@ -158,13 +168,30 @@ class ModelDrafter(Drafter):
         self.grower.tree = trees.tree  # its threshold may be another
 
     def _make_layout(self, tree: TreeSettings) -> Layout:
-        chain, device = tree.depth + 1, self.model.device
+        chain, device = tree.depth + self._copied_behind(tree) + 1, self.model.device
         return Layout(
             self._make_grower(tree),
             torch.zeros(chain, dtype=torch.int64, device=device),
             torch.ones(1, dtype=torch.int64, device=device),
             AncestorMask(chain_sets(chain, device), chain),
         )
+
+    def _copied_behind(self, tree: TreeSettings) -> int:
+        """Return how many tokens of the text continue a tree's likeliest path.
+
+        By default as many as the pass has room for that reads accepted tokens.
+        """
+        if not self._copies:
+            return 0
+        asked = self.draft_plan.copied
+        return max(0, ROWS[0] - 1 - tree.depth) if asked is None else asked
+
+    @property
+    def _copies(self) -> bool:
+        """True if the text continues trees, unless lookup proposes by itself."""
+        plan = self.draft_plan
+        may = self._passes is not None if plan.copied is None else plan.copied > 0
+        return may and not plan.reserved
 
     def begin(self, kept: int = 0) -> bool:
         self.cache.clear(kept)
@@ -180,8 +207,13 @@ class ModelDrafter(Drafter):
 
     def _make_grower(self, tree: TreeSettings) -> TreeGrower:
         ids = None if self._ids is None else self._ids.ids
-        reserved = self.draft_plan.reserved
+        reserved = self._reserved(tree)
         return TreeGrower(self.model, self.allowed, tree, reserved, ids, self._passes)
+
+    def _reserved(self, tree: TreeSettings) -> int:
+        """Return how many of the nodes are not the model's, since lookup needs their rows."""
+        excess = tree.nodes + self._copied_behind(tree) - (MAX_ROWS - 1)
+        return self.draft_plan.reserved + max(0, excess)
 
     @property
     def kind(self) -> str:
@@ -195,7 +227,7 @@ class ModelDrafter(Drafter):
         last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
         self.use(plan)
-        self.commit(Path.of(last))
+        self.pend(last, torch.ones_like(last[0]))
 
     @contextmanager
     def laid_out(self, plan: TreePlan | None) -> Iterator[None]:
@@ -217,6 +249,7 @@ class ModelDrafter(Drafter):
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         plan = self.draft_plan
+        self._copying.begin(prompt)
         if self._ids is not None:
             self._ids.choose(prompt)
             self.model = self._ids.model
@@ -257,13 +290,18 @@ class ModelDrafter(Drafter):
         )
 
     def grow(self, root: Tensor) -> TokenTree:
-        return self.model.ops.best_tree(root, self.grow_levels())
+        tree = self.model.ops.best_tree(root, self.grow_levels())
+        if not self.copied:
+            return tree
+        return self._copying.continued(tree, self.copied, self.model.ops)
 
     def grow_levels(self) -> list[Level]:
         """Grow the levels from which a tree is selected: at most ``levels``."""
         return self.grower.grow_levels(self.read_pending(), self.cache.working)
 
     def commit(self, path: Path) -> None:
+        if self._copies:
+            self._copying.append(path.tokens, path.count)
         self.pend(path.tokens, path.count)
 
     def pend(self, tokens: Tensor, count: Tensor) -> None:

@@ -95,7 +95,7 @@ class Pipeline:
             launched.nodes,
             accepted=len(tokens) - 1,
             seconds=launched.laps.until(launched.copy.done),
-            levels=launched.levels,
+            levels=launched.levels - self.state.drafter.copied,
             ranks=ranks,
         )
         self._seconds = step.seconds

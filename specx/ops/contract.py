@@ -314,6 +314,16 @@ class Ops(Protocol):
         deeper node, nodes would lose their parents.) Padding weighs −inf, less than any node.
         """
 
+    def with_copied(self, tree: TokenTree, text: Tensor, length: Tensor, count: int) -> TokenTree:
+        """Continue the likeliest of a tree's longest paths by a chain of ``count`` rows.
+
+        The chain is what followed the path's last tokens where most of them occur in the text: 2 to
+        ``COMPARED``; in a tie, at the latest place that ``count`` tokens follow. Rows are padding
+        where nothing was found, or where the text ends. ``text`` int64 [COMPARED + capacity]:
+        ``COMPARED`` times −1, then the tokens, of which ``length`` int64 [1] count, the tree's root
+        included.
+        """
+
     def most_probable(self, logits: Tensor, forbidden: Tensor) -> Tensor:
         """Return the best allowed id of each row, the lowest in a tie: int64 [T].
 

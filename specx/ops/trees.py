@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 MAX_ROWS = 64  # root and nodes: the ancestors of a node are one 64-bit set
+COMPARED = 8  # tokens, at most, by which a path is found again in the text
+LEAST_COMPARED = 2
 NO_CHOICE = -1  # in place of a token: the logits that were to choose it are not finite
 
 

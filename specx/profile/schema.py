@@ -201,6 +201,13 @@ class DraftSettings(Section):
     trained_context: int | None = key(
         None, "context length the draft was trained on, in tokens; null: as its config says", ge=1
     )
+    copied: int | None = key(
+        None,
+        "tokens copied from the text behind a tree's likeliest path; null: with a draft model on a "
+        "GPU as many as its passes have room for, else none",
+        ge=0,
+        le=48,
+    )
     layers: list[int] | None = key(
         None, "target layers whose input a head reads, from 0; null: as its files say"
     )

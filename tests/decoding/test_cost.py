@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from specx.decoding.cost import LARGER, Costs, Curve, TreeShape
+from specx.decoding.cost import LARGER, Acceptance, Costs, Curve, TreeShape
 from specx.profile import TreeSettings
 from specx.records import Step
 
@@ -76,3 +76,14 @@ def test_what_is_guessed_of_larger_trees_follows_what_is_measured():
         assert costs.verify(64) == pytest.approx(LARGER * costs.verify(32))
     costs = costs.learned(TreeShape(63, 2, 16), [replace(steps[0], seconds=23.0)], drafting=4.0)
     assert (costs.verify(32), costs.verify(64)) == (16.0, 19.0)
+
+
+def test_tokens_copied_behind_a_trees_levels_are_expected_again():
+    acceptance, shape = Acceptance(), TreeShape(8, 2, 4)
+    for accepted in (8, 2):
+        step = Step((1,) * 9, 14, accepted, seconds=1.0, levels=2, ranks=(1,) * accepted)
+        before = replace(acceptance, copied=0.0).expect(shape)[0]
+        acceptance.record(step, shape)
+    assert acceptance.expect(shape)[0] > before + 2
+    assert acceptance.expect(shape)[1] == 2
+    assert acceptance.carried().copied == acceptance.copied

@@ -27,7 +27,7 @@ FULL = {"policy": "full", "window": None}
 
 def make_drafter(model, tree, cache, layer=None, ids=range(VOCAB)) -> ModelDrafter:
     settings = DraftCacheSettings(**cache)
-    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, layer=layer)
+    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, layer=layer, copied=0)
     return ModelDrafter(model, allowed(model, ids), plan, max_tokens=200)
 
 

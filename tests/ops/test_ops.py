@@ -722,6 +722,55 @@ def test_best_tree_of_a_chain_of_63(backend: Backend) -> None:
     assert assert_best_tree(backend, [level] * 63).depths.tolist() == [*range(64)]
 
 
+# A tree's nodes, levels, the rows behind it, tokens of the text, and how many different ones.
+COPIED = {
+    "words that repeat": (7, 3, 5, 90, 3),
+    "all words are one": (4, 2, 12, 30, 1),
+    "nothing repeats": (5, 2, 4, 40, 10_000),
+    "the text is a token": (3, 2, 4, 1, 1),
+    "no room is left": (40, 3, 23, 200, 4),
+    "a text of more than a block": (6, 4, 9, 20_000, 40),
+}
+
+
+@backends("with_copied", WHOLE_NUMBERS)
+@cases(COPIED)
+def test_with_copied(backend: Backend, case: tuple[int, int, int, int, int]) -> None:
+    nodes, depth, count, size, kinds = case
+    levels = random_levels(nodes, depth, [0.0, -0.4, -1.1], 1, device=backend.device)
+    levels = [replace(level, tokens=level.tokens % kinds) for level in levels]
+    random = torch.Generator().manual_seed(size)
+    words = torch.randint(kinds, (size,), generator=random).tolist()
+    tree = backend.ops.best_tree(one(words[-1], backend), levels)
+    text = torch.tensor([-1] * 8 + words + [3] * 70, device=backend.device)
+    found = backend.ops.with_copied(tree, text, one(size, backend), count)
+    tokens, parents, valid = (each.tolist() for each in (tree.tokens, tree.parents, tree.valid))
+    depths = tree.depths.tolist()
+    leaf = max(range(len(tokens)), key=lambda row: (depths[row] * valid[row], -row))
+    path, row = [], leaf
+    while row:
+        path, row = [tokens[row], *path], parents[row]
+    end, best = words + path, (1, False, 0)
+    for place in range(1, size):
+        agreed = 0
+        while agreed < min(8, place) and words[place - 1 - agreed] == end[-1 - agreed]:
+            agreed += 1
+        if agreed > 1:
+            best = max(best, (agreed, place + count <= size, place))
+    copied = words[best[2] : best[2] + count] if best[0] > 1 else []
+    padding = count - len(copied)
+    rows = [*range(len(tokens), len(tokens) + count)]
+    assert found.levels == depth + count
+    assert found.tokens.tolist() == [*tokens, *copied, *[0] * padding]
+    assert found.parents.tolist() == [*parents, *[leaf, *rows][: len(copied)], *[0] * padding]
+    below = [len(path) + 1 + step for step in range(len(copied))]
+    assert found.depths.tolist() == [*depths, *below, *[1] * padding]
+    assert found.valid.tolist() == [*valid, *[True] * len(copied), *[False] * padding]
+    seen = visible_of(found.parents.tolist()).tolist()
+    sets = [sum(1 << j for j, sees in enumerate(row) if sees) for row in seen]
+    assert [value % 2**64 for value in found.ancestors().tolist()] == sets
+
+
 def assert_best_tree(backend: Backend, levels: list[Level]) -> TokenTree:
     tree = backend.ops.best_tree(one(7, backend), levels)
     expected = reference.best_tree(7, levels)

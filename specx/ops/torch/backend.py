@@ -51,6 +51,7 @@ class TorchOps:
     best_continuations = staticmethod(trees.best_continuations)
     level_inputs = staticmethod(trees.level_inputs)
     best_tree = staticmethod(trees.best_tree)
+    with_copied = staticmethod(trees.with_copied)
     most_probable = staticmethod(trees.most_probable)
     penalize = staticmethod(penalties.penalize)
     accept = staticmethod(trees.accept)

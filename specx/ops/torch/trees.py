@@ -4,7 +4,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.ops.trees import NO_CHOICE, Level, Path, TokenTree, doublings
+from specx.ops.trees import (
+    COMPARED,
+    LEAST_COMPARED,
+    NO_CHOICE,
+    Level,
+    Path,
+    TokenTree,
+    doublings,
+)
 
 
 def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
@@ -96,6 +104,39 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
         depths=pad(above * valid + 1, (1, 0)),
         valid=pad(valid, (1, 0), value=True),
         levels=len(levels),
+    )
+
+
+def with_copied(tree: TokenTree, text: Tensor, length: Tensor, count: int) -> TokenTree:
+    """Compute ``Ops.with_copied``."""
+    rows, device = len(tree.tokens), text.device
+    order = torch.arange(rows, device=device)
+    # Rows are sorted by weight, so the first of the deepest is the likeliest.
+    leaf = ((tree.depths * tree.valid + 1) * rows - order).argmax()[None]
+    depth = (tree.depths * tree.valid)[leaf]
+    row, places = leaf, torch.arange(len(text) - COMPARED, device=device)
+    agreed, still = torch.zeros_like(places), (places > 0) & (places < length)
+    for back in range(COMPARED):
+        before = text[(COMPARED + length - 1 - back + depth).clamp(max=len(text) - 1)]
+        token = torch.where(depth > back, tree.tokens[row], before)
+        still = still & (text[COMPARED - 1 - back : len(text) - 1 - back] == token)
+        agreed, row = agreed + still, tree.parents[row]
+    rank = 2 * agreed + (places + count <= length)
+    found = (rank * len(text) + places).argmax()[None]
+    steps = torch.arange(count, device=device)
+    at = found + steps
+    valid = (agreed[found] >= LEAST_COMPARED) & (at < length)
+    own = torch.ones_like(steps) << (rows + steps)
+    chain = 2 * own - own[:1]
+    return TokenTree(
+        tokens=torch.cat([tree.tokens, text[(COMPARED + at).clamp(max=len(text) - 1)] * valid]),
+        parents=torch.cat([tree.parents, torch.cat([leaf, rows + steps[:-1]]) * valid]),
+        depths=torch.cat([tree.depths, torch.where(valid, depth + 1 + steps, 1)]),
+        valid=torch.cat([tree.valid, valid]),
+        levels=tree.levels + count,
+        sets=torch.cat(
+            [tree.ancestors(), torch.where(valid, tree.ancestors()[leaf] | chain, own + 1)]
+        ),
     )
 
 

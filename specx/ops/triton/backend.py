@@ -36,6 +36,7 @@ from specx.ops.triton import (
     best_chunks,
     cache,
     causal_attention,
+    copied,
     delta,
     layer,
     penalties,
@@ -94,6 +95,7 @@ class TritonOps(TorchOps):
     best_continuations = staticmethod(select.best_continuations)
     level_inputs = staticmethod(select.level_inputs)
     best_tree = staticmethod(select.best_tree)
+    with_copied = staticmethod(copied.with_copied)
     most_probable = staticmethod(verify.most_probable)
     penalize = staticmethod(penalties.penalize)
     accept = staticmethod(verify.accept)
