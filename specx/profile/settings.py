@@ -75,9 +75,9 @@ class Settings:
     ``limit``: the output limit in tokens; ``limit_follows``: the limit was derived from the prompt,
     not set by the user. ``origins``: the source of each value of ``sampling``. ``window``: the
     maximum number of tokens of prompt and output together. ``layer``: the target's layer whose
-    attention chooses the draft's chunks, counted from 0; None: no layer. ``fallback``: drafting
-    stops below this speedup; None: it never stops. ``resolved``: the profile with all these values,
-    for reports.
+    attention chooses the draft's chunks, counted from 0; None: no layer. ``fallback_below``:
+    drafting stops below this speedup; None: it never stops. ``resolved``: the profile with all
+    these values, for reports.
     """
 
     profile: str
@@ -95,7 +95,7 @@ class Settings:
     tree: TreeSettings
     draft_cache: DraftCacheSettings
     layer: int | None
-    fallback: float | None
+    fallback_below: float | None
     graphs: bool
     resolved: Mapping[str, Any] = field(compare=False)
 
@@ -159,7 +159,7 @@ def resolve(
         tree=_tree(profile, method, models.device),
         draft_cache=cache,
         layer=_layer(cache, models) if asks else None,
-        fallback=profile.fallback.below,
+        fallback_below=profile.fallback.below,
         graphs=profile.graphs,
         resolved=resolved.model_dump(mode="json"),
     )
