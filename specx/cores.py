@@ -54,7 +54,7 @@ def choose_threads(
     cores, machine = usable_cores(), os.cpu_count() or 1
     fixed = bool(requested or environment.get("OMP_NUM_THREADS"))
     if requested:
-        number, reason = requested, f"{requested} asked for"
+        number, reason = requested, f"{requested} requested"
     elif environment.get("OMP_NUM_THREADS"):
         number, reason = None, "set by OMP_NUM_THREADS"
     elif cores < machine:
@@ -63,7 +63,7 @@ def choose_threads(
         number, reason = None, "one for each core"
     waits = next((name for name in _WAITING if environment.get(name)), None)
     if waits:
-        return Threads(number, True, f"{reason}; {waits} sets how they wait", fixed)
+        return Threads(number, True, f"{reason}; {waits} sets how waiting threads behave", fixed)
     if (number or 0) > cores:
         why = f"{reason}, but {cores} cores are usable, so waiting threads sleep"
         return Threads(number, False, why, fixed)

@@ -102,7 +102,7 @@ SPEED: Columns = {
     "speedup": Group.ratio,
     "lowest": lambda group: min(group.ratios(), default=None),
     "highest": lambda group: max(group.ratios(), default=None),
-    "end to end, tokens/s": lambda group: group.median(end_to_end) or None,
+    "end to end, tokens/s": lambda group: group.median(end_to_end),
     "end to end, speedup": lambda group: group.ratio(measure=end_to_end),
     "acceptance length": Group.acceptance,
     "accepted drafts per step": lambda group: group.mean(lambda run: run.accepted_per_step),

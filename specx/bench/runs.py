@@ -30,7 +30,7 @@ class Measurement:
     without tokens that another run had read; ``parts_ms``: medians of the parts of a step;
     ``total_s``: seconds of each part, as in ``Timings``; ``read_s``: seconds for reading the part
     of the prompt that methods share; ``taken``: share of the repetition's time that other processes
-    took. ``read_s`` and ``taken`` are None in older files.
+    took, None if unknown.
     """
 
     method: str
@@ -48,7 +48,7 @@ class Measurement:
     steps: int = 0
     parts_ms: dict[str, float] = field(default_factory=dict)
     total_s: dict[str, float] = field(default_factory=dict)
-    read_s: float | None = None
+    read_s: float = 0.0
     taken: float | None = None
 
     @property
@@ -58,9 +58,7 @@ class Measurement:
 
     @property
     def end_to_end(self) -> float:
-        """Return tokens per second of prefill and decoding together; 0 if prefill is unknown."""
-        if self.read_s is None:
-            return 0.0
+        """Return tokens per second of prefill and decoding together."""
         seconds = self.read_s + sum(self.prefill_s.values()) + self.decode_s
         return len(self.output) / seconds if seconds > 0 else 0.0
 

@@ -68,6 +68,7 @@ def ask(
             "Number of earlier questions and answers to include in each prompt. Default: 1 if "
             "questions are typed in a terminal, else 0.",
             min=0,
+            metavar="N",
         ),
     ] = None,
     words: Annotated[

@@ -42,7 +42,10 @@ def bench(
         list[str] | None, typer.Argument(help="Files or folders (default: synthetic documents).")
     ] = None,
     length: Annotated[
-        str | None, typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS}).")
+        str | None,
+        typer.Option(
+            metavar="LENGTHS", help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS})."
+        ),
     ] = None,
     methods: Annotated[
         str | None,
@@ -53,7 +56,7 @@ def bench(
         ),
     ] = None,
     experiment: Annotated[
-        str, typer.Option(help="Experiments by name, or all (see --list).")
+        str, typer.Option(metavar="NAMES", help="Experiments by name, or all (see --list).")
     ] = "speedup",
     profile: ProfileName = None,
     model: Model = None,
@@ -61,32 +64,42 @@ def bench(
     repeat: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"Repetitions of each method on each document (default: {REPEATS})."
+            min=1,
+            metavar="N",
+            help=f"Repetitions of each method on each document (default: {REPEATS}).",
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Documents at each length, at most (default: 2).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Documents at each length, at most (default: 2)."),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(min=2, help="Output tokens, at most (default: the profile's).")
+        int | None,
+        typer.Option(min=2, metavar="N", help="Output tokens, at most (default: the profile's)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic documents.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of the synthetic documents.")
+    ] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
     scale: Annotated[
         str | None,
         typer.Option(
+            metavar="SIZE",
             help="Enlarge the built-in models of the profile mini to the size of this model: "
-            "llama-3.1-8b, llama-3.1-70b or vicuna-7b."
+            "llama-3.1-8b, llama-3.1-70b or vicuna-7b.",
         ),
     ] = None,
     scale_draft: Annotated[
         str | None,
-        typer.Option(help="Size of the scaled draft: 68m, 160m or 1b."),
+        typer.Option(metavar="SIZE", help="Size of the scaled draft: 68m, 160m or 1b."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help=f"Output folder (default: {DEFAULT_FOLDER}).")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help=f"Output folder (default: {DEFAULT_FOLDER})."
+        ),
     ] = None,
     json: Annotated[
         bool,
@@ -96,7 +109,7 @@ def bench(
         bool, typer.Option("--list", help="List methods and experiments, then exit.")
     ] = False,
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
+        Literal["auto", "cpu", "cuda"], typer.Option(metavar="DEVICE", help="auto, cpu or cuda.")
     ] = "auto",
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only errors on stderr.")

@@ -33,7 +33,9 @@ def extract(
         str | None,
         typer.Option(metavar="KEY", help="Key of the text in JSON lines (default: text)."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Print the text that specx reads in a document. No model is loaded.

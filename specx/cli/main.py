@@ -107,11 +107,15 @@ def load_command(name: str) -> Any:
     place, about = COMMANDS[name]
     with without_collecting():
         found = pkgutil.resolve_name(place)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    app = typer.Typer(add_completion=False)
-    app.command(help=about if found.__doc__ is None else None)(found)
-    return typer.main.get_command(app)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False)
+        found.command(help=about if function.__doc__ is None else None)(function)
+    command: Any = typer.main.get_command(found)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        for option in (each.get_help_option(each.context_class(each)), *each.params):
+            if getattr(option, "is_flag", False):
+                option.metavar = ""  # typer would show <bool>, but a flag takes no value
+    return command
 
 
 class LazyGroup(TyperGroup):

@@ -38,7 +38,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     free, ceilings = free_bytes(device), measure_ceilings(device)
     left = math.inf if free is None else free - found.total - program_bytes(found, device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
-    parts = f"the text is read in parts that fit the window; memory is for one, {at_once} tokens"
+    parts = f"the text is read in parts of {at_once:,} tokens; the memory is that of one part"
     return {
         "model": {
             "name": f"{model}: {files.spec.model}" if named else model,
@@ -174,8 +174,8 @@ def _caches(found: Any) -> Iterator[str]:
             if not delta.key_dim:  # a short convolution
                 of_each = f"{delta.kernel - 1} inputs"
             yield (
-                f"{group.layers} layers × {of_each} × {attention.head_dim} of state, and "
-                f"{_size(group.bytes(0, None, found.cache_dtype))} with the state for drafts"
+                f"{group.layers} layers × {of_each} × {attention.head_dim} elements of state; "
+                f"{_size(group.bytes(0, None, found.cache_dtype))} with the copies for drafting"
             )
             continue
         heads = f"{group.layers} layers × 2 × {group.kv_heads} heads × {group.head_dim}"

@@ -35,7 +35,11 @@ Model = Annotated[
 ]
 Draft = Annotated[
     str | None,
-    option(MODEL, "Draft model of the same family, EAGLE head, mtp, or none.", metavar="ID|PATH"),
+    option(
+        MODEL,
+        "Draft model of the same family, EAGLE head, mtp (the target's own head) or none.",
+        metavar="ID|PATH",
+    ),
 ]
 SetKey = Annotated[
     list[str] | None,
@@ -80,7 +84,7 @@ Keep = Annotated[
 KeepLimit = Annotated[
     str,
     option(
-        MODEL, "Disk space for kept KV caches; beyond it, the oldest are deleted.", metavar="SIZE"
+        MODEL, "Disk space for kept KV caches; the least recently used are deleted.", metavar="SIZE"
     ),
 ]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
@@ -186,7 +190,7 @@ def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
 _CHOOSE = "choose a profile with an instruct prompt (see `specx profiles ls`)"
 # What a digest model, which copies sentences, cannot do, by option.
 _NOT_BY_COPYING = {
-    "words": "count words; use --sentences instead of --words",
+    "words": "limit its words; use --sentences instead of --words",
     "language": f"write in another language; for --language {_CHOOSE}",
     "think": f"reason; for --think {_CHOOSE}",
     "style": f"follow other requests; for --style {_CHOOSE}",

@@ -185,8 +185,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
     found = [
         Footprint.of(each, at_once + rows) for each, rows in zip(files, (0, more), strict=False)
     ]
-    known = [each for each in found if each is not None]
-    return _joined(files[0], known)
+    return _joined(files[0], found)
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:

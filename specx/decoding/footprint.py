@@ -8,7 +8,6 @@ import torch
 from specx.decoding.forward import TOGETHER, groups_of, prefill_chunk, rows_ahead
 from specx.decoding.layer_state import CacheGroup, Group
 from specx.decoding.workspace import capacity_for
-from specx.errors import ModelError
 from specx.models.decoder_files import parameters
 from specx.models.families import read_architecture
 from specx.models.families.family import Architecture
@@ -71,16 +70,13 @@ class Footprint:
 
     @classmethod
     def of(cls, files: ModelFiles, tokens: int) -> "Footprint | None":
-        """Compute the footprint; None for an unknown family, or a config without a number format.
+        """Compute the footprint; None for a config without a number format.
 
         On a CPU, caches are counted only up to the text's length, because memory that is never
-        written takes no room. Raises UsageError for an unsupported number format of keys and
-        values.
+        written takes no room. Raises ModelError as ``read_architecture`` does, and UsageError for
+        an unsupported number format of keys and values.
         """
-        try:
-            architecture = read_architecture(files.raw, files.source.label, tokens)
-        except ModelError:
-            return None
+        architecture = read_architecture(files.raw, files.source.label, tokens)
         spec, device = architecture.spec, files.device
         count = parameters(spec, architecture.weights)
         found = _weights(files, spec, count)

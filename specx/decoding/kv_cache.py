@@ -208,7 +208,7 @@ class PreallocatedCache:
         self.length += count
 
     def snapshot(self) -> "Snapshot":
-        """Return a copy of the text. The host waits for it."""
+        """Return a copy of the committed rows of all layers. The host waits for it."""
         length = self.committed
         return Snapshot(length, tuple(state.snapshot(length) for state in self.states))
 

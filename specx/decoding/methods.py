@@ -163,7 +163,7 @@ def make_tuner(
     hardly longer than one.
     """
     kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
-    below, size = settings.fallback, pair.size
+    below, size = settings.fallback_below, pair.size
     if kind is not None:
         below = below or 0.0  # trees are compared with plain decoding in any case
     measures = not (records and drafter.filled > 1 and _rows_cost_little(pair.target))

@@ -236,7 +236,7 @@ ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pa
 
 
 def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs:
-    """Measure the costs of a pair between two steps. The draft need not have read anything.
+    """Measure the costs of a pair between two steps; possible before the draft's prefill.
 
     ``begun``: costs estimated from a plain step. No token is emitted, and the text does not change.
     A retrieval is timed only if the draft has read the text.

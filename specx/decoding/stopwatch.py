@@ -205,7 +205,7 @@ class HostCopy:
         self.done = now(values.device)
 
     def read(self) -> list[int]:
-        """Wait for the copy; return its numbers."""
+        """Wait for the copy to the host; return it as a list."""
         wait_for(self.done)
         numbers: list[int] = self._copy.tolist()
         return numbers

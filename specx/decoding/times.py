@@ -52,7 +52,7 @@ class Times:
         self.plain.append(seconds / self.pace)
 
     def assume(self, seconds: float) -> None:
-        """Take plain tokens to last so long, since none of this text's is timed."""
+        """Assume ``seconds`` per plain token, because none was timed in this text."""
         self.plain, self.at_start = [seconds] * PLAIN_STEPS, seconds
 
     def note(self, strategy: Strategy, step: Step) -> bool:

@@ -61,7 +61,7 @@ class Workspace:
     target's cache. ``drafter``: used once a text begins to draft. ``prefix``: the tokens shared
     with other prompts, followed by the next token; the caches have marked the rows of the shared
     tokens. Without a prefix, no rows are marked. ``kept_tokens``: tokens of the prefix that were
-    already cached when the text began. ``numbers``: from ``numbers_of``.
+    already cached when the text began. ``numbers``: the counters in the caches (``numbers_of``).
     """
 
     kind: tuple[object, ...] | None
@@ -90,7 +90,7 @@ class Workspace:
 
     @property
     def beginning(self) -> Beginning:
-        """Return what a file can keep: the prefix, ``numbers``, and the models' caches by role."""
+        """Return the contents of a kept prompt: prefix, ``numbers``, and KV caches by role."""
         found = {"target": self.state.target.cache, "draft": self.drafter.store}
         stores = {role: cache for role, cache in found.items() if cache is not None}
         return self.prefix, self.numbers, stores

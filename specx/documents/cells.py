@@ -51,7 +51,7 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
 
 
 def wrapped_cells(strips: Iterable[Strip], rows: Sequence[Row]) -> list[list[TextPiece]]:
-    """Divide a region with a table without rules whose cells go on in the lines below.
+    """Divide a region that has a table without rules, with cells of several lines.
 
     It has three columns or more, and each row begins with a label of one line, level with the first
     lines of its cells. Return the pieces above, then those of each cell, then the pieces below;

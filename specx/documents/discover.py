@@ -146,7 +146,7 @@ def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
 
 
 def others_in_words(others: Counter[str]) -> str:
-    """Return a sentence about files in folders that were not read for their kind, or nothing."""
+    """Return a sentence that counts files skipped because of their type; empty without any."""
     count, kinds = others.total(), [kind or "no ending" for kind, _ in others.most_common(6)]
     if not count:
         return ""

@@ -110,7 +110,7 @@ def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
 
 
 def read_format(request: ChildRequest, kind: str) -> Document:
-    """Return the text of a file in a format of ``format_of``.
+    """Return the text of a file; ``kind``: its format, from ``format_of``.
 
     Raises DocumentError if it cannot be read or has no text, or if pandoc is not installed.
     """

@@ -36,8 +36,8 @@ class PageLines(NamedTuple):
     ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
     the share of the page under pictures without a text layer. ``box``: its left, bottom, right and
     top, in points. ``unmapped``: the share of characters that their font does not identify.
-    ``unseen``: the number of invisible characters left out. ``attached``: the names of the files
-    that hang on it.
+    ``unseen``: the number of invisible characters left out. ``attached``: the names of its
+    attached files.
     """
 
     number: int

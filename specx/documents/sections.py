@@ -336,7 +336,7 @@ _WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind mo
 
 
 def is_notice(text: str, hints: Sequence[str] = _HINTS) -> bool:
-    """Return True for text that only notices have; ``hints``: those that the document has."""
+    """Return True for a licence notice; ``hints``: the words of ``_HINTS`` in the document."""
     if not _has_one(hints, text):
         return False
     found = list(islice(_NOTICE.finditer(text), 2))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,9 +13,10 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import LENGTHENED, eos_token_ids, rope_kind, window
+from specx.models.facts import LENGTHENED, eos_token_ids, rope_of, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
+from specx.models.families.frequencies import rope_kind
 from specx.models.families.weight_map import Joined, WeightMap
 from specx.models.families.weight_reader import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
@@ -149,7 +149,7 @@ def loaded_decoder(
 def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
     """Return the spec, with a separate lm head if the stored one differs from the embedding.
 
-    Configs of multi-part checkpoints may state tied embeddings only because tying is the default.
+    Configs of multimodal checkpoints may state tied embeddings only because tying is the default.
     """
     names = [f"{name}.weight" for name in (weight_map.embedding, weight_map.head)]
     if not spec.tied or not tensors.names.issuperset(names):
@@ -170,20 +170,21 @@ def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpe
 def window_of(files: ModelFiles) -> int:
     """Return the longest input in tokens of a model of a known family. Raises ModelError."""
     settings = _settings(files)
-    return window(settings, files.most_tokens if rope_kind(settings) in LENGTHENED else None)
+    is_lengthened = rope_kind(rope_of(settings)) in LENGTHENED
+    return window(settings, files.most_tokens if is_lengthened else None)
 
 
-def _settings(files: ModelFiles) -> Any:
+def _settings(files: ModelFiles) -> Mapping[str, Any]:
     family = family_of(files.raw)
     assert family is not None
-    return SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
+    return {**family.defaults, **text_config(files.raw)}
 
 
 def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
     settings = _settings(files)
     ends = (
         files.generation_config.ends,
-        getattr(settings, "eos_token_id", None),
+        settings.get("eos_token_id"),
         getattr(files.tokenizer, "eos_token_id", None),
     )
     return {

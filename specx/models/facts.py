@@ -1,9 +1,11 @@
 """The properties of a model that the engine needs, as numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specx.errors import ModelError
+from specx.models.families.config import FULL
+from specx.models.families.frequencies import rope_kind
 
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})
 LENGTHENED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the window
@@ -11,25 +13,16 @@ _INCLUDED = frozenset({"gemma3", "gemma3_text"})  # whose stated length has the 
 _NO_LIMIT = 10**9  # tokenizers state "no limit" as a number above this
 
 
-def rope_parameters(config: Any) -> dict[str, Any]:
-    """Return the RoPE settings, stored under ``rope_parameters`` or ``rope_scaling``.
-
-    If the settings are nested by layer type, return the settings of layers with full attention.
-    """
-    settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    nested = {key: value for key, value in (settings or {}).items() if isinstance(value, dict)}
+def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the RoPE settings of a config, or those of its layers with full attention."""
+    settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    nested = {key: value for key, value in settings.items() if isinstance(value, dict)}
     if not nested:
-        return dict(settings or {})
-    return dict(nested.get("full_attention") or next(iter(nested.values())))
+        return dict(settings)
+    return dict(nested.get(FULL) or next(iter(nested.values())))
 
 
-def rope_kind(config: Any) -> str:
-    """Return the kind of RoPE by its name in configs, such as ``default`` or ``yarn``."""
-    settings = rope_parameters(config)
-    return str(settings.get("rope_type") or settings.get("type") or "default")
-
-
-def window(config: Any, tokenizer_limit: int | None = None) -> int:
+def window(config: Mapping[str, Any], tokenizer_limit: int | None = None) -> int:
     """Return the longest input in tokens that the config states.
 
     ``max_position_embeddings`` is the length before scaling for linear and yarn, whose factor
@@ -40,18 +33,18 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
 
     Raises ModelError if the config states no length.
     """
-    stated = getattr(config, "max_position_embeddings", None)
+    stated = config.get("max_position_embeddings")
     if not isinstance(stated, int) or stated < 1:
         raise ModelError(
-            f"The config.json of the {config.model_type} model states no max_position_embeddings, "
-            "the maximum length of its input; choose another model."
+            f"The config.json of the {config['model_type']} model states no "
+            "max_position_embeddings, the maximum length of its input; choose another model."
         )
-    settings = rope_parameters(config)
-    if rope_kind(config) not in LENGTHENED or config.model_type in _INCLUDED:
+    settings = rope_of(config)
+    if rope_kind(settings) not in LENGTHENED or config["model_type"] in _INCLUDED:
         return stated
     original = settings.get("original_max_position_embeddings") or stated
     longest = max(stated, round(original * float(settings.get("factor") or 1.0)))
-    limits = (getattr(config, "max_sequence_length", None), tokenizer_limit)
+    limits = (config.get("max_sequence_length"), tokenizer_limit)
     between = [n for n in limits if n is not None and n < _NO_LIMIT and stated <= n <= longest]
     return min([longest, *between])
 

@@ -12,6 +12,7 @@ from specx.errors import ModelError
 from specx.models.facts import FIXED
 from specx.models.families import family_of
 from specx.models.families.config import FULL, SLIDING, Config
+from specx.models.families.frequencies import rope_kind
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.ops.spec import InputSpec
 from specx.profile import MTP_TYPES
@@ -316,7 +317,7 @@ def _rope(inner: Config, project: Project) -> dict[str, Any]:
     stated = inner.get("rope_parameters") or inner.get("rope_scaling") or {}
     if not isinstance(stated, dict):
         inner.refuse("rope_scaling")
-    kind = str(stated.get("rope_type") or stated.get("type") or "default")
+    kind = rope_kind(stated)
     if kind == "mrope":  # behind a text alone all three positions are one
         kind = "default"
     if kind not in FIXED:

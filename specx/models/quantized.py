@@ -30,35 +30,36 @@ class GroupStyle:
     """The tensors in which a method stores a matrix [N, K] with G groups.
 
     ``codes``, ``scales``, ``zeros``, ``order``: the suffixes of the tensors' names; ``order`` has
-    the group of each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: a byte holds two
-    FLOAT_4 codes; otherwise words of int32 hold integers. ``whole``: the suffix of a scale of the
-    whole matrix, which is a factor or, with ``divides``, a divisor. ``more``: the number to add to
-    stored zero points. ``places``: the positions of eight columns in a word; empty: in order.
+    the group of each column. ``transposed``: tensors are [K, N] and [G, N]. ``bytes``: a byte holds
+    two FLOAT_4 codes; otherwise words of int32 hold integers. ``global_scale``: the suffix of a
+    scale of the whole matrix, which is a factor or, with ``divides``, a divisor. ``zero_offset``:
+    added to stored zero points. ``places``: the positions of eight columns in a word; empty: in
+    order.
     """
 
     codes: str
     scales: str
     zeros: str = ""
     order: str = ""
-    across: bool = False
+    transposed: bool = False
     bytes: bool = False
-    whole: str = ""
+    global_scale: str = ""
     divides: bool = False
-    more: int = 0
+    zero_offset: int = 0
     places: tuple[int, ...] = ()
 
 
 _GPTQ = (".qweight", ".scales", ".qzeros", ".g_idx")
 _COMPRESSED = (".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx")
 STYLES = {
-    "gptq": GroupStyle(*_GPTQ, across=True, more=1),
-    "gptq_v2": GroupStyle(*_GPTQ, across=True),
-    "awq": GroupStyle(*_GPTQ[:3], across=True, places=_OF_AWQ),
+    "gptq": GroupStyle(*_GPTQ, transposed=True, zero_offset=1),
+    "gptq_v2": GroupStyle(*_GPTQ, transposed=True),
+    "awq": GroupStyle(*_GPTQ[:3], transposed=True, places=_OF_AWQ),
     "pack-quantized": GroupStyle(*_COMPRESSED),
     "nvfp4-pack-quantized": GroupStyle(
-        *_COMPRESSED[:2], bytes=True, whole=".weight_global_scale", divides=True
+        *_COMPRESSED[:2], bytes=True, global_scale=".weight_global_scale", divides=True
     ),
-    "nvfp4": GroupStyle(".weight", ".weight_scale", bytes=True, whole=".weight_scale_2"),
+    "nvfp4": GroupStyle(".weight", ".weight_scale", bytes=True, global_scale=".weight_scale_2"),
 }
 
 
@@ -133,7 +134,7 @@ def shape_of(style: GroupStyle, codes: list[int], bits: int) -> tuple[int, int]:
     in_one = 2 if style.bytes else 32 // bits
     if style.places:
         return codes[1] * in_one, codes[0]
-    return (codes[1], codes[0] * in_one) if style.across else (codes[0], codes[1] * in_one)
+    return (codes[1], codes[0] * in_one) if style.transposed else (codes[0], codes[1] * in_one)
 
 
 def read_grouped(style: GroupStyle, bits: int, get: Get) -> Grouped | None:
@@ -147,15 +148,15 @@ def read_grouped(style: GroupStyle, bits: int, get: Get) -> Grouped | None:
     if style.places:
         codes = _in_turn(_numbers(codes, bits), style.places).t()
     else:
-        codes = _numbers(codes.t() if style.across else codes, bits)
-    scales = (scales.t() if style.across else scales).float().contiguous()
+        codes = _numbers(codes.t() if style.transposed else codes, bits)
+    scales = (scales.t() if style.transposed else scales).float().contiguous()
     zeros = get(style.zeros)
     if zeros is None:
         zeros = torch.full_like(scales, 1 << (bits - 1), dtype=torch.uint8)
     else:
-        zeros = _numbers(zeros if style.across else zeros.t(), bits)
+        zeros = _numbers(zeros if style.transposed else zeros.t(), bits)
         zeros = _in_turn(zeros, style.places) if style.places else zeros
-        zeros = zeros[:, :rows].t() + style.more
+        zeros = zeros[:, :rows].t() + style.zero_offset
     count = scales.shape[1]
     groups = get(style.order) if style.order else None
     if groups is not None:
@@ -174,7 +175,7 @@ def read_grouped(style: GroupStyle, bits: int, get: Get) -> Grouped | None:
 
 
 def _read_floats(style: GroupStyle, codes: Tensor, scales: Tensor, get: Get) -> Grouped | None:
-    whole = get(style.whole)
+    whole = get(style.global_scale)
     if whole is None or whole.numel() != 1 or scales.numel() * _PART != 2 * codes.numel():
         return None
     factor = whole.float().reshape(())

@@ -94,7 +94,8 @@ def _check_fetched(folder: Path, label: str) -> None:
 def _embedded_folder(model: str, label: str) -> Path:
     name = model.removeprefix(EMBEDDED)
     if name not in ("target", *EMBEDDED_DRAFTS):
-        raise ModelError(f"{label} is unknown; use embedded:target or embedded:draft.")
+        known = ", ".join(f"{EMBEDDED}{each}" for each in EMBEDDED_DRAFTS)
+        raise ModelError(f"{label} is unknown; use {EMBEDDED}target, {known}.")
     folder = Path(str(resources.files("specx.models"))) / "embedded" / name
     if not (folder / "config.json").is_file():
         raise ModelError(

@@ -178,9 +178,10 @@ class Ops(Protocol):
     # Attention
 
     def prepare_mask(self, mask: AncestorMask) -> None:
-        """Compute what layers derive of a mask, before the first kernel of a forward pass.
+        """Prepare the tensors that layers derive from a mask.
 
-        Kernels read it before those in front of them have ended (``programmatic_launch``).
+        Must run before the first kernel of a forward pass: with ``programmatic_launch``, a kernel
+        may read them before earlier kernels have ended.
         """
 
     def tree_attention(

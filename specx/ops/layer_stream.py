@@ -139,7 +139,7 @@ def _lock(owner: LayerStream, memory: Tensor) -> None:
     try:
         torch.cuda.check_error(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
     except RuntimeError as error:
-        raise MemoryError("main memory cannot be locked for copies to the GPU") from error
+        raise MemoryError("main memory cannot be pinned for copies to the GPU") from error
     # The memory is an argument, so that it is there until it is unlocked.
     weakref.finalize(owner, _unlock, memory).atexit = False
 

@@ -27,7 +27,7 @@ MTP, NO_DRAFT = "mtp", "none"  # as drafts: the target's own head; none at all
 # Types of models whose checkpoints may have a head for further tokens that specx reads.
 # -> what its tensors begin with; {}: the number of layers.
 MTP_TYPES = dict.fromkeys(
-    ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "llama"), "mtp."
+    ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"), "mtp."
 ) | {"glm4_moe": "model.layers.{}."}
 EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
@@ -193,8 +193,8 @@ class DraftSettings(Section):
 
     model: str = Field(
         min_length=1,
-        description="hub id, local folder, `embedded:draft` (shipped with specx), or `mtp` (the "
-        "head in the target's checkpoint)",
+        description="hub id, local folder, `embedded:draft` or `embedded:head` (shipped with "
+        "specx), or `mtp` (the head in the target's checkpoint)",
     )
     revision: str | None = key(None, "branch, tag or commit on the hub; null: the newest")
     dtype: Dtype | None = key(None, "number format of weights and caches; null: the target's")

@@ -77,8 +77,8 @@ class Settings:
     maximum number of tokens of prompt and output together. ``layer``: the target's layer whose
     attention chooses the draft's chunks, counted from 0; None: no layer. ``copied``: the number of
     tokens copied from the text behind a tree's likeliest path; None: chosen by device.
-    ``fallback``: drafting stops below this speedup; None: it never stops. ``resolved``: the profile
-    with all these values, for reports.
+    ``fallback_below``: drafting stops below this speedup; None: it never stops. ``resolved``: the
+    profile with all these values, for reports.
     """
 
     profile: str
@@ -97,7 +97,7 @@ class Settings:
     draft_cache: DraftCacheSettings
     layer: int | None
     copied: int | None
-    fallback: float | None
+    fallback_below: float | None
     graphs: bool
     resolved: Mapping[str, Any] = field(compare=False)
 
@@ -162,7 +162,7 @@ def resolve(
         draft_cache=cache,
         layer=_layer(cache, models) if asks else None,
         copied=profile.draft.copied if profile.draft else None,
-        fallback=profile.fallback.below,
+        fallback_below=profile.fallback.below,
         graphs=profile.graphs,
         resolved=resolved.model_dump(mode="json"),
     )

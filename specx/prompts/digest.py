@@ -35,8 +35,8 @@ class Digest:
     ``whole``: the prompt has all of the text, with more sentences marked than the pair copies; for
     measurements on long input.
 
-    Raises ModelError for a tokenizer that lacks the markers, the request, or this number of
-    sentences.
+    Raises ModelError for a vocabulary without paragraph markers, the request token, or a token for
+    this number of sentences.
     """
 
     final = True  # a sentence is handed on once it is whole and checked

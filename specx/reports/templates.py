@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 import os
-from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,58 +22,28 @@ def templates() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"light": LIGHT, "dark": DARK}
+    environment.globals |= {"light": LIGHT, "dark": DARK, "colours": SERIES}
     return environment
 
 
-@dataclass(frozen=True)
-class Palette:
-    """The colours of all pages.
-
-    ``paper``: page background. ``muted``: secondary text. ``surface``: background of boxes.
-    ``mark``: background of quotations. ``series``: lines and bars.
-    """
-
-    paper: str
-    ink: str
-    muted: str
-    grid: str
-    surface: str
-    link: str
-    mark: str
-    series: tuple[str, ...]
-
-    def variables(self) -> dict[str, str]:
-        """All colours by their names in CSS."""
-        named = {f"--{part.name}": getattr(self, part.name) for part in fields(self)[:-1]}
-        return named | {f"--series-{i}": colour for i, colour in enumerate(self.series)}
+# The colours of all pages, as variables of CSS. ``muted``: secondary text; ``surface``: background
+# of boxes; ``mark``: background of quotations; ``series``: parts of a timeline.
+SERIES = 8
+_COLOURS = ("paper", "ink", "muted", "grid", "surface", "link", "mark",
+            *(f"series-{i}" for i in range(SERIES)))  # fmt: skip
 
 
-LIGHT = Palette(
-    paper="#ffffff",
-    ink="#1b1f24",
-    muted="#59636e",
-    grid="#dfe3e8",
-    surface="#f5f7f9",
-    link="#0a58b5",
-    mark="#fbe8b0",
-    series=(
-        *("#0f61bf", "#ae4300", "#038f5d", "#ad54a3"),
-        *("#129bdf", "#bb8900", "#63214c", "#697076"),
-    ),
+def _scheme(*colours: str) -> dict[str, str]:
+    return {f"--{name}": colour for name, colour in zip(_COLOURS, colours, strict=True)}
+
+
+LIGHT = _scheme(
+    *("#ffffff", "#1b1f24", "#59636e", "#dfe3e8", "#f5f7f9", "#0a58b5", "#fbe8b0"),
+    *("#0f61bf", "#ae4300", "#038f5d", "#ad54a3", "#129bdf", "#bb8900", "#63214c", "#697076"),
 )
-DARK = Palette(
-    paper="#14171a",
-    ink="#e6e9ec",
-    muted="#9ba5af",
-    grid="#31373d",
-    surface="#1d2125",
-    link="#7db4f5",
-    mark="#4f4216",
-    series=(
-        *("#6ea3ec", "#ec782b", "#31c48a", "#fb8ec5"),
-        *("#92e1ff", "#ffd258", "#6f6cdb", "#7c8383"),
-    ),
+DARK = _scheme(
+    *("#14171a", "#e6e9ec", "#9ba5af", "#31373d", "#1d2125", "#7db4f5", "#4f4216"),
+    *("#6ea3ec", "#ec782b", "#31c48a", "#fb8ec5", "#92e1ff", "#ffd258", "#6f6cdb", "#7c8383"),
 )
 
 

@@ -70,7 +70,7 @@ class OutputLog:
         self._contents = LogContents()
 
     def contents(self) -> LogContents:
-        """Return the contents, after reading lines added meanwhile."""
+        """Return the entries of the log, including lines added since the last call."""
         try:
             found = self._path.stat()
             inode, size = found.st_ino, found.st_size

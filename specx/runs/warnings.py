@@ -28,8 +28,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     A digest reads only running text of the body.
     """
     notes = [
-        f"a digest of {counted(each.sentences or 0, 'sentence')}, chosen from {each.candidates} "
-        "of the text, whose number decides; --sentences asks for another number"
+        f"the digest has {counted(each.sentences or 0, 'sentence')} because there are "
+        f"{each.candidates} to choose from; --sentences sets another number"
         for each in prompts
         if each.candidates
     ]
@@ -191,7 +191,7 @@ def not_verbatim(outputs: Sequence[Output]) -> list[str]:
     wrong = [number for number, quote in enumerate(quotes, 1) if not quote.verbatim]
     if not wrong:
         return []
-    are = "is" if len(wrong) == 1 else "are"
+    do, numbers = ("does", "number") if len(wrong) == 1 else ("do", "numbers")
     which = ", ".join(f"{number} (“{quotes[number - 1].sentence[:40]}…”)" for number in wrong[:5])
     of_all = f"{len(wrong)} of {len(quotes)} sentences"
-    return [f"{of_all} {are} not word for word in the paragraph cited: sentence {which}"]
+    return [f"{of_all} {do} not match the cited paragraph word for word: {numbers} {which}"]

@@ -1,12 +1,14 @@
 """Parts add up, and each is where it belongs."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from specx.bench.experiments import ALL, DECODING, EXPERIMENTS, ms_per_token, s_per_document
 from specx.ops.ceilings import measure_ceilings
 from specx.records import Timings
-from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
+from tests.bench.benches import made_up, workbench
 
 EXPERIMENT = EXPERIMENTS["breakdown"]
 TOTAL = vars(
@@ -23,6 +25,7 @@ TOTAL = vars(
 )
 RUN = made_up(  # 100 tokens in a second
     "specextend",
+    100,
     total_s=TOTAL,
     parts_ms={"verification": 10.0, "retrieval": 2.0},
 )
@@ -42,8 +45,14 @@ def test_per_document_the_parts_are_all_of_it() -> None:
     assert sum(parts.values()) == pytest.approx(4.8)
 
 
+def columns_of(table: Any, *names: str) -> list[tuple[Any, ...]]:
+    """Return some columns of a table, row by row."""
+    places = [table.columns.index(name) for name in names]
+    return [tuple(row[place] for place in places) for row in table.rows]
+
+
 def test_tables() -> None:
-    findings = EXPERIMENT.conclude([made_up("plain", total_s=TOTAL, parts_ms={}), RUN])
+    findings = EXPERIMENT.conclude([made_up("plain", 100, total_s=TOTAL, parts_ms={}), RUN])
     token, document, overhead = findings.tables
     assert columns_of(token, "method", "sum") == [
         ("plain", pytest.approx(10.0)),
@@ -55,7 +64,7 @@ def test_tables() -> None:
 
 
 def test_a_measurement_has_its_own_prefill() -> None:
-    runs = list(EXPERIMENT.measure(tiny_bench()))
+    runs = list(EXPERIMENT.measure(workbench((300,), "plain,specextend")))
     assert [run.method for run in runs] == ["plain", "specextend"]
     for run in runs:
         assert run.total_s["target_prefill"] > 0

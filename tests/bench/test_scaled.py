@@ -18,12 +18,8 @@ from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import OutOfMemoryError, UsageError
 from specx.models.call import PrefillCall
-from specx.models.decoder_files import loaded_decoder
-from specx.models.families import read_architecture
-from specx.models.generation_file import GenerationConfig
-from specx.models.loaded import LoadedModel, ModelSpec
-from specx.models.model_files import ModelFiles, open_model
-from specx.models.source import locate
+from specx.models.loaded import ModelSpec
+from specx.models.model_files import open_model
 from specx.ops.chunks import Grid
 from specx.ops.torch.scores import best_chunks
 from specx.profile import Profile, load_profile
@@ -40,8 +36,6 @@ ROWS = 500  # of the large vocabulary
 EXACT = 1e-15
 TOLERANCE = {torch.float64: 2e-6, torch.float32: 5e-6, torch.bfloat16: 6e-2}
 IDS = torch.randint(3, VOCAB, (1, 60), generator=torch.Generator().manual_seed(1))
-TARGET_LIKE: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 128}
-DRAFT_LIKE: dict[str, Any] = {"num_heads": 12, "num_kv_heads": 12, "head_dim": 64}
 
 
 def large(**changes: Any) -> Shape:
@@ -101,24 +95,10 @@ def of_class(config: Any, tensors: Any, dtype: torch.dtype) -> Any:
     return model.eval()
 
 
-def scaled_decoder(small: SmallModel, shape: Shape) -> LoadedModel:
-    """The large form as the engine has it, in float32."""
-    config, tensors = scale(small, shape, dtype=torch.float32, device=CPU)
-    files = ModelFiles(
-        spec=ModelSpec("large"),
-        device=CPU,
-        role="target",
-        source=locate("embedded:target", None, "target"),
-        raw=config,
-        generation_config=GenerationConfig(),
-    )
-    return loaded_decoder(files, read_architecture(config, "large"), tensors.joined, torch.float32)
-
-
-def logits_of(small: Any, shape: Shape, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
+def logits_of(small: Any, shape: Shape, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Logits [L, V] of a model, and those of its large form [L, V of the shape]."""
     small = in_dtype(small, dtype)
-    large = scaled(small_of(small), shape, dtype=dtype, seed=seed)
+    large = scaled(small_of(small), shape, dtype=dtype)
     with torch.no_grad():
         return small(IDS).logits[0], large(IDS).logits[0]
 
@@ -133,19 +113,14 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
     ("small", "shape"),
     [
         pytest.param({}, {"num_layers": 2, "vocab_size": VOCAB}, id="wider"),
-        pytest.param({}, {"num_kv_heads": 2}, id="as-many-kv-heads"),
-        pytest.param({}, {"num_kv_heads": 8}, id="a-kv-head-each"),
         pytest.param({}, {"num_heads": 4, "num_kv_heads": 4}, id="groups-come-apart"),
         pytest.param({"num_key_value_heads": 4}, {"num_heads": 16}, id="groups-appear"),
         pytest.param({"num_key_value_heads": 1}, {"num_heads": 16}, id="one-kv-head"),
         pytest.param({}, {"head_dim": 64}, id="heads-of-16-to-64"),
-        pytest.param({"head_dim": 32}, {"head_dim": 128}, id="heads-of-32-to-128"),
-        pytest.param({"head_dim": 64}, {"head_dim": 128}, id="heads-of-64-to-128"),
         pytest.param({"head_dim": 64}, {"head_dim": 64}, id="heads-of-64-to-64"),
         pytest.param({"tie_word_embeddings": True}, {}, id="tied-to-untied"),
         pytest.param({"tie_word_embeddings": True}, {"tied": True}, id="tied"),
         pytest.param({}, {"hidden_size": 64}, id="no-wider"),
-        pytest.param({}, {"hidden_size": 1024, "num_layers": 9}, id="16-times"),
         pytest.param(
             {"rope_parameters": {**LLAMA3, "rope_theta": 1e4}}, {"head_dim": 64}, id="llama3-rope"
         ),
@@ -161,11 +136,10 @@ def test_logits_are_equal_where_the_norm_is_exact(
 @pytest.mark.parametrize(
     "shape",
     [
-        {"hidden_size": 128},
         {"hidden_size": 192, "num_heads": 12, "num_kv_heads": 3},  # one KV head has two copies
         {"hidden_size": 512},
     ],
-    ids=["2-times", "3-times", "8-times"],
+    ids=["3-times", "8-times"],
 )
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_logits_are_close_elsewhere(shape: dict[str, Any], dtype: torch.dtype) -> None:
@@ -178,35 +152,10 @@ def embedded(role: Any) -> SmallModel:
     return read_small(open_model(ModelSpec(f"embedded:{role}"), CPU, role))
 
 
-@pytest.mark.parametrize(
-    ("role", "hidden_size", "heads", "tolerance"),
-    [
-        ("target", 512, TARGET_LIKE, 2e-6),
-        ("draft", 512, {**DRAFT_LIKE, "num_heads": 16, "num_kv_heads": 8}, EXACT),
-        pytest.param("draft", 768, DRAFT_LIKE, 2e-6, marks=pytest.mark.slow),
-        ("draft", 512, {**TARGET_LIKE, "head_dim": 64, "num_heads": 32, "tied": True}, EXACT),
-    ],
-)
-def test_embedded_models(
-    role: str, hidden_size: int, heads: dict[str, Any], tolerance: float
-) -> None:
-    small = embedded(role)
-    shape = larger(small.config, hidden_size=hidden_size, **heads)
-    model = scaled(small, shape, dtype=torch.float64)
-    theirs = of_class(small.config, small.tensors, torch.float64)
-    with torch.no_grad():
-        assert difference(theirs(IDS).logits[0], model(IDS).logits[0]) < tolerance
-
-
 def test_ids_that_the_small_model_lacks_never_win() -> None:
     ours, theirs = logits_of(make_model(), large(), torch.float64)
     assert torch.allclose(theirs[:, VOCAB:], ours.mean(1, keepdim=True))
     assert torch.equal(theirs.argmax(1), ours.argmax(1))
-
-
-def test_the_random_weights_do_not_matter() -> None:
-    seeds = [logits_of(make_model(), large(), torch.float64, seed)[1] for seed in (1, 2)]
-    assert difference(*seeds) < EXACT
 
 
 def test_what_must_not_be_zero_is_random() -> None:

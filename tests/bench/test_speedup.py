@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from specx.bench.experiments import EXPERIMENTS
@@ -30,8 +28,6 @@ def test_end_to_end_is_beside_decoding():
     runs = [made_up("plain", 10, read_s=10.0), made_up("fast", 20, read_s=10.0)]
     (table,) = SPEEDUP.conclude(runs).tables
     assert [row[6:8] for row in table.rows] == [(101 / 20, 1.0), (101 / 15, pytest.approx(20 / 15))]
-    (table,) = SPEEDUP.conclude([replace(run, read_s=None) for run in runs]).tables
-    assert [row[6:8] for row in table.rows] == 2 * [(None, None)]
 
 
 @pytest.mark.parametrize(("taken", "told"), [(0.04, ()), (0.5, ("Other processes took 50%",))])
@@ -49,6 +45,5 @@ def test_a_table():
 
 
 def test_an_interrupted_benchmark_is_concluded_too():
-    assert SPEEDUP.conclude([]).tables == ()
     (table,) = SPEEDUP.conclude([made_up("fast", 10)]).tables
     assert table.rows[0][3:6] == (None, None, None)

@@ -6,7 +6,6 @@ import torch
 from specx.bench.request import BenchListener
 from specx.bench.workbench import with_output
 from specx.decoding.decode import decode
-from specx.errors import UsageError
 from specx.profile import resolve
 from specx.records import Step
 from tests.bench.benches import made_up, workbench
@@ -155,9 +154,3 @@ def test_all_lengths_and_the_documents_that_are_used():
         (400, "digest"),
     ]
     assert [document.name for document in bench.used()] == ["generated-5"]
-
-
-def test_no_document_is_long_enough():
-    bench = workbench((300,), "plain")
-    with pytest.raises(UsageError, match="no document has"):
-        replace(bench, lengths=(20000,)).all_cases()

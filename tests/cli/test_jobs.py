@@ -345,7 +345,7 @@ class Points:
 
 
 @posix
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(
     specx: Run, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:

@@ -117,7 +117,7 @@ def test_old_spellings_are_settings() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"words": 100}, "so it cannot count words; use --sentences instead of --words"),
+        ({"words": 100}, "so it cannot limit its words; use --sentences instead of --words"),
         (
             {"language": "German"},
             "so it cannot write in another language; for --language choose a profile",
@@ -131,12 +131,6 @@ def test_a_model_that_copies_says_why_it_cannot(given: dict[str, object], reason
     with pytest.raises(UsageError) as caught:
         asked(load_profile("mini"), **given)
     assert str(caught.value).startswith(copies + reason)
-
-
-@pytest.mark.parametrize(("sentences", "rule"), [(0, "at least 1"), (65, "at most 64")])
-def test_the_number_of_sentences_is_in_its_range(sentences: int, rule: str) -> None:
-    with pytest.raises(UsageError, match=f"^--sentences is {sentences}; it must be {rule}$"):
-        asked(load_profile("mini"), sentences=sentences)
 
 
 def test_all_of_it_is_in_the_settings_of_the_report(

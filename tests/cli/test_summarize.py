@@ -1,6 +1,5 @@
 """``specx summarize`` from the outside: what goes where, and when it ends how."""
 
-import io
 import json
 import os
 import pty
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
 from specx.profile.load import shipped_folder
 from specx.records import Event
-from specx.runs import inputs, lossless, pair, summarizer, warnings, worker
+from specx.runs import inputs, lossless, summarizer, warnings, worker
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, own_cache, read_all
 from tests.documents import pdfs
 from tests.runs.pairs import TEXT, saying, write_profile
@@ -163,12 +161,6 @@ def test_quiet(summarize: Run, scripted: Any) -> None:
     assert ended.err == "specx: empty.txt is empty; there is nothing to summarize\n"
 
 
-def test_stdin(summarize: Run, scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted("A summary.")
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(TEXT.encode())))
-    assert summarize("-")[:2] == (0, "A summary.\n")
-
-
 def test_one_file_and_one_report(summarize: Run) -> None:
     ended = summarize("docs/d.pdf", "--out", "sum.md", "--report", "r.json")
     assert ended[:2] == (0, "")
@@ -188,14 +180,6 @@ def test_one_file_and_one_report(summarize: Run) -> None:
     assert report["timings_s"]["load"] > 0
     assert summarize("a.txt", "--report", "r.md").code == 0
     assert Path("r.md").read_text().startswith("# Summary of a.txt")
-
-
-def test_a_page_links_to_the_document(summarize: Run, folder: Path) -> None:
-    (folder / "pages").mkdir()
-    assert summarize("docs/d.pdf", "--report", "pages/r.html").code == 0
-    text = Path("pages/r.html").read_text()
-    assert "<h1>Summary of <bdi>d.pdf</bdi></h1>" in text
-    assert 'href="../docs/d.pdf"' in text
 
 
 def test_results_are_replaced_and_other_files_are_not(summarize: Run, scripted: Any) -> None:
@@ -240,12 +224,6 @@ def test_debug_names_the_files_of_each_document(summarize: Run, scripted: Any) -
     assert summarize("a.txt", "b.txt", "--out", "OUT", "-q").err == ""
 
 
-def test_json_is_one_object(summarize: Run) -> None:
-    ended = summarize("a.txt", "--json")
-    assert json.loads(ended.out)["input"]["name"] == "a.txt"
-    assert "lossless" not in json.loads(ended.out)
-
-
 def test_options_override_the_profile(summarize: Run) -> None:
     ended = summarize("a.txt", "--json", "--max-new-tokens", "3", "--method", "plain")
     report = json.loads(ended.out)
@@ -254,13 +232,6 @@ def test_options_override_the_profile(summarize: Run) -> None:
         "the output was stopped at max_new_tokens (3); --max-new-tokens allows more"
     ]
     assert "specx: a.txt: the output was stopped" in ended.err
-
-
-def test_the_number_of_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["summarize", "a.txt", "--json", "--sentences", "5", "--method", "plain"]) == 0
-    settings = json.loads(capsys.readouterr().out)["settings"]
-    assert settings["prompt"]["sentences"] == 5
-    assert settings["generation"]["max_new_tokens"] == 5 * 82 + 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -304,27 +275,7 @@ def test_a_digest_is_decoded_by_lookup_alone(
         assert json.loads(capsys.readouterr().out)["method"] == method
 
 
-def test_a_warning_about_the_document(summarize: Run, scripted: Any) -> None:
-    scripted("A summary.")
-    Path("l.txt").write_bytes("Grüße aus dem Café.".encode("latin-1"))
-    ended = summarize("l.txt")
-    assert ended[:2] == (0, "A summary.\n")
-    assert "specx: l.txt: The text is not UTF-8" in ended.err
-    warning = ended.err.splitlines()[0]
-    assert summarize("l.txt", "-q").err == f"{warning}\n"
-
-
 # ---------------------------------------------------------------- many documents
-
-
-def test_a_batch_loads_its_models_once(summarize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = []
-    real = pair.load_model
-    monkeypatch.setattr(
-        pair, "load_model", lambda *args, **kw: (loaded.append(args[2]), real(*args, **kw))[1]
-    )
-    assert summarize("a.txt", "b.txt", "docs").code == 0
-    assert loaded == ["target", "draft"]
 
 
 def test_headings_for_several(summarize: Run, scripted: Any) -> None:
@@ -352,12 +303,6 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     assert Path("OUT/docs/d.pdf.md").read_text() == report["summary"] + "\n"
 
 
-def test_two_files_of_one_name_are_both_kept(summarize: Run, scripted: Any) -> None:
-    scripted("One.", "Two.")
-    assert summarize("a.txt", "docs/a.txt", "--out", "OUT").code == 0
-    assert {path.read_text() for path in Path("OUT").rglob("*.md")} == {"One.\n", "Two.\n"}
-
-
 def test_failing_documents_are_told_and_the_others_done(summarize: Run, scripted: Any) -> None:
     scripted("One.", "Two.")
     ended = summarize("a.txt", "empty.txt", "nope.txt", "b.txt")
@@ -369,19 +314,6 @@ def test_failing_documents_are_told_and_the_others_done(summarize: Run, scripted
         *[line for line in told if line.startswith("specx: 2 of 4 documents summarized in ")],
         "specx: 2 of 4 documents failed; the others are done",
     ]
-
-
-def test_json_lines_out(summarize: Run) -> None:
-    ended = summarize("a.txt", "empty.txt", "b.txt", "--jsonl")
-    lines = [json.loads(line) for line in ended.out.splitlines()]
-    assert ended.code == 7
-    assert [(line["index"], line["input"]["name"]) for line in lines] == [
-        (0, "a.txt"),
-        (1, "empty.txt"),
-        (2, "b.txt"),
-    ]
-    assert lines[1]["error"] == "empty.txt is empty; there is nothing to summarize"
-    assert lines[2]["schema"] == "specx.report/2"
 
 
 def test_json_lines_in(summarize: Run, scripted: Any) -> None:

@@ -61,7 +61,7 @@ def loaded(
     return LoadedModel(
         decoder_spec=decoder.spec,
         vocab_size=rows,
-        window=window(config, getattr(tokenizer, "model_max_length", None)),
+        window=window(config.to_dict(), getattr(tokenizer, "model_max_length", None)),
         eos_token_ids=eos_token_ids(stated, rows),
         model=decoder,
         tokenizer=tokenizer,

@@ -283,7 +283,6 @@ def test_the_caches_die_with_the_document(method, events):
 
     pair = pair_of(TARGET, loaded("llama", 1))
     settings = resolve(make_profile(max_new_tokens=8), method, pair.facts)
-    gc.collect()
     gc.disable()
     try:
         make = partial(make_drafter, settings, pair)
@@ -309,7 +308,6 @@ def test_a_fallback_frees_what_drafting_needed(method, kept):
         drafters.append(weakref.ref(drafter))
         return drafter
 
-    gc.collect()
     gc.disable()
     try:
         events = decode(pair, settings, PROMPT, pool=pool, make_drafter=watched)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from specx.cli import recommend
 from specx.cli.main import app
-from specx.decoding.footprint import Footprint, check_footprint
+from specx.decoding.footprint import Footprint
 from specx.decoding.forward import cache_shape, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.errors import OutOfMemoryError, UsageError
@@ -173,15 +173,6 @@ def test_a_model_without_room_is_refused_before_weights_are_looked_for(
     monkeypatch.setattr(memory, "free_bytes", lambda _: told.total - 1)
     with pytest.raises(OutOfMemoryError, match="GB are free: too little memory"):
         load_pair(profile, "plain", CPU)
-
-
-def test_nothing_is_told_of_models_that_transformers_computes(tmp_path: Path) -> None:
-    folder = untied_folder(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt_neox"}))
-    files = open_model(ModelSpec(str(folder)), "cpu", "target")
-    assert Footprint.of(files, TOKENS) is None
-    check_footprint(files, TOKENS)
 
 
 def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def both(request: pytest.FixtureRequest) -> tuple[Any, Any]:
         pytest.skip(f"SPECX_GGUF does not name a folder with {request.param}")
     ours = load_model(ModelSpec(str(file), activations="float32"), "cpu", "target")
     theirs = load_own_class(file, torch.float32)
-    return ours, theirs.eval()
+    return ours, theirs
 
 
 def prompt_of(tokenizer: Any, length: int) -> torch.Tensor:

@@ -179,7 +179,7 @@ def test_device_that_is_not_there(checkpoint: Make, device: str) -> None:
 
 
 def test_unknown_embedded_model(refusal: Refusal) -> None:
-    assert "use embedded:target or embedded:draft" in str(refusal("embedded:other"))
+    assert "use embedded:target, embedded:draft, embedded:head" in str(refusal("embedded:other"))
 
 
 def test_embedded_model_that_is_not_installed(

@@ -1,16 +1,12 @@
 """RoPE kinds and the window, read from configs in either spelling."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from specx.errors import ModelError
-from specx.models.facts import rope_kind, window
-
-
-def _config(**settings: Any) -> Any:
-    return SimpleNamespace(model_type="llama", **settings)
+from specx.models.facts import rope_of, window
+from specx.models.families.frequencies import rope_kind
 
 
 @pytest.mark.parametrize(
@@ -26,7 +22,7 @@ def _config(**settings: Any) -> Any:
     ],
 )
 def test_kind(settings: dict[str, Any], kind: str) -> None:
-    assert rope_kind(_config(**settings)) == kind
+    assert rope_kind(rope_of(settings)) == kind
 
 
 @pytest.mark.parametrize(
@@ -54,10 +50,10 @@ def test_kind(settings: dict[str, Any], kind: str) -> None:
     ],
 )
 def test_window(stated: int, rope: dict[str, Any], limit: int | None, expected: int) -> None:
-    config = _config(max_position_embeddings=stated, rope_parameters=rope)
+    config = {"model_type": "llama", "max_position_embeddings": stated, "rope_parameters": rope}
     assert window(config, limit) == expected
 
 
 def test_window_that_is_not_stated() -> None:
     with pytest.raises(ModelError, match="states no max_position_embeddings"):
-        window(_config())
+        window({"model_type": "llama"})

@@ -112,6 +112,7 @@ def chain(rows):
     return chain_sets(rows, torch.device("cpu"))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("rows", [1, 2, 7, 11, 64])
 @pytest.mark.parametrize(("family", "settings"), TRIED)
 def test_chains(family, settings, rows):
@@ -121,6 +122,7 @@ def test_chains(family, settings, rows):
     assert_alike(one_pass(model, chain(rows)), expected)
 
 
+@pytest.mark.every(2)
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize(
     ("kv_heads", "prefix"), every_other([1, 2, 3, 4], [1, 507, 511, 512, 1027])
@@ -225,6 +227,7 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(kv_heads):
     assert torch.equal(together, torch.cat(alone))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("rows", [1, 2, 7, 64])
 @pytest.mark.parametrize(("family", "settings"), TRIED)
 def test_weights_in_bfloat16_compute_the_same_to_the_last_bit(family, settings, rows):

@@ -56,11 +56,6 @@ def test_every_problem_has_a_line(profile: Profile) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"draft_cache": {"top_k": 65}}, "`draft_cache` holds chunk × top_k = 2080 tokens, more"),
-        (
-            {"draft_cache": {"policy": "streaming", "top_k": 1}},
-            "`draft_cache.sink` is 1; it must be less than top_k (1)",
-        ),
         (
             {"prompt": {"sentences": 5}},
             "unknown key 'sentences' in `prompt`; did you mean 'styles'?",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -151,8 +151,8 @@ def test_one_problem(text: str, expected: str) -> None:
         ),
         (
             "target: {model: m}\ndraft: {dtype: auto}",
-            "line 3: `draft.model` is missing: hub id, local folder, `embedded:draft` (shipped "
-            "with specx), or `mtp` (the head in the target's checkpoint)",
+            "line 3: `draft.model` is missing: hub id, local folder, `embedded:draft` or "
+            "`embedded:head` (shipped with specx), or `mtp` (the head in the target's checkpoint)",
         ),
         (
             "target: {model: m}",
@@ -224,6 +224,7 @@ def test_no_sentence_is_the_librarys(place: tuple[str, ...]) -> None:
                 assert not THEIRS.search(sentence_of(details, Profile)), details
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(list(_leaves(COMPLETE))), VALUES)
 def test_any_value_is_taken_or_explained(place: tuple[str, ...], value: object) -> None:
     changed = parse_profile(MINIMAL, "p.yaml").model_dump()

@@ -15,7 +15,7 @@ import pytest
 from specx.documents.document import Paragraph
 from specx.prompts.prompt import Quote
 from specx.reports.index import index_page
-from specx.reports.templates import DARK, LIGHT, Palette
+from specx.reports.templates import DARK, LIGHT
 from specx.reports.writers import report_files, report_text, write_text_atomic
 from tests.places import places_of
 from tests.reports.test_index import fail
@@ -124,12 +124,12 @@ def rgb(colour: str) -> str:
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_pages_fit_and_anchors_are_in_sight(folder: Path, palette: Palette) -> None:
+def test_pages_fit_and_anchors_are_in_sight(folder: Path, palette: dict[str, str]) -> None:
     found = measured(folder, dark=palette is DARK)
     assert len(found) == len(PAGES) * len(WIDTHS)
     for page, seen in found.items():
         assert seen["wide"] == 0, page  # nothing to scroll sideways
-        assert seen["paper"] == rgb(palette.paper), page
+        assert seen["paper"] == rgb(palette["--paper"]), page
         assert seen["small"] == 0, page  # links that no finger hits
     for width in WIDTHS:
         top = found[f"{PAGES[-1]} at {width}"]["target"]

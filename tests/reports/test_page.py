@@ -11,7 +11,7 @@ from specx.documents.document import Paragraph
 from specx.records import Tally, Timings
 from specx.reports.page import blocks, passages, strip, to_page
 from specx.reports.report import PartSummary, Report
-from specx.reports.templates import LIGHT
+from specx.reports.templates import LIGHT, SERIES
 from tests.places import make_quote, places_of
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
@@ -202,7 +202,7 @@ def test_every_part_of_the_time_has_a_colour_and_none_looks_like_another(page: P
         for _, a, _ in page.elements
         if (a.get("class") or "").startswith("swatch")
     ][-len(vars(Timings())) + 1 :]
-    assert len(set(swatches)) == len(vars(Timings())) - 1 > len(LIGHT.series)
+    assert len(set(swatches)) == len(vars(Timings())) - 1 > SERIES
 
 
 def test_figures_are_those_of_the_markdown_report(page: Page) -> None:
@@ -306,7 +306,7 @@ def test_dark_and_light_and_phones(source: Path) -> None:
     assert not re.search(r"#[0-9a-f]{3,6}\b", style)  # or one scheme would keep the other's colour
     own = {"--start", "--width", "--length", "--share", "--colour"}
     used = set(re.findall(r"var\((--[\w-]+)\)", html))
-    assert used <= LIGHT.variables().keys() | own
+    assert used <= LIGHT.keys() | own
     assert 'content="width=device-width, initial-scale=1"' in html
 
 

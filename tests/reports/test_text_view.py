@@ -77,7 +77,7 @@ def test_it_is_a_page_that_needs_nothing_and_runs_nothing() -> None:
     assert all(after <= before + 1 for before, after in pairwise(levels))
     style = html[html.index("*, *::before") : html.index("</style>")]
     assert not re.search(r"#[0-9a-f]{3,6}\b", style)
-    assert set(re.findall(r"var\((--[\w-]+)\)", html)) <= LIGHT.variables().keys()
+    assert set(re.findall(r"var\((--[\w-]+)\)", html)) <= LIGHT.keys()
 
 
 def test_a_document_cannot_write_tags_nor_controls() -> None:

@@ -10,13 +10,6 @@ from specx.runs import outputs
 from specx.runs.outputs import LOG, Outputs, is_own, log_of
 
 
-def test_its_own_files_are_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "sum.md"
-    Outputs().write_text(path, "One.\n")
-    Outputs().write_text(path, "Two.\n")
-    assert path.read_text() == "Two.\n"
-
-
 def test_others_files_are_not(tmp_path: Path) -> None:
     path = tmp_path / "sum.md"
     path.write_text("precious\n")

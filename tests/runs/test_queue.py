@@ -16,10 +16,8 @@ import torch
 
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.documents.document import Document, Paragraph
-from specx.documents.read import ReadOptions
 from specx.errors import (
     BatchError,
-    DivergenceError,
     DocumentError,
     ModelError,
     OutOfMemoryError,
@@ -32,7 +30,6 @@ from specx.runs.destination import Destination
 from specx.runs.inputs import (
     Inputs,
     RunInput,
-    find_sources,
 )
 from specx.runs.local_workers import ThisProcess
 from specx.runs.outcome import AllowedFailures, RunOutcome
@@ -209,16 +206,6 @@ def short(document: Document) -> Report | None:
     return report if document.text == "short" else None
 
 
-def test_failures_are_told_and_the_others_done() -> None:
-    batch = Batch(DocumentError("0.txt is empty"), "a", "long", "b")
-    with pytest.raises(BatchError, match="2 of 4 documents failed; the others are done"):
-        batch.run()
-    assert batch.done == ["1.txt", "3.txt"]
-    assert [str(error) for error in batch.errors] == ["0.txt is empty", "2.txt is too long"]
-    assert [line["index"] for line in batch.lines()] == [0, 1, 2, 3]
-    assert [("error" in line) for line in batch.lines()] == [True, False, True, False]
-
-
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
 def test_out_of_memory_costs_one_document(kind: str) -> None:
     batch = Batch("a", kind, "b")
@@ -310,18 +297,6 @@ def test_a_full_disk_ends_the_batch() -> None:
         Batch("full disk", "a").run()
 
 
-def test_no_model_no_batch() -> None:
-    batch = Batch(DocumentError("0.txt is empty"), "a", "b")
-    with pytest.raises(ModelError):
-        batch.run(model=ModelError("The target is not there."))
-    assert batch.prepared == 1
-
-
-def test_one_that_is_done_is_the_other_one() -> None:
-    with pytest.raises(BatchError, match=r"^2 of 3 documents failed; the other is done$"):
-        Batch(DocumentError("empty"), "a", "long").run()
-
-
 def test_nothing_readable_loads_nothing() -> None:
     batch = Batch(DocumentError("empty"), DocumentError("empty"))
     with pytest.raises(BatchError, match=r"^all 2 documents failed$"):
@@ -329,26 +304,10 @@ def test_nothing_readable_loads_nothing() -> None:
     assert batch.prepared == 0
 
 
-def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
-    batch = Batch("stop", "a")
-    destination = Destination(io.StringIO(), out=tmp_path)
-    queue = batch.queue(Results(destination, headings=True))
-    assert queue.interrupted() == "interrupted before anything was written"
-    with pytest.raises(KeyboardInterrupt):
-        queue.run(batch.inputs)
-    assert queue.interrupted() == (
-        f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
-    )
-    assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "0.txt.partial.md",
-        ".specx-log.jsonl",
-    }
-
-
 @pytest.mark.parametrize(
     ("contents", "said"),
     [
+        ((), "interrupted before anything was written"),
         (("a", "b"), "interrupted after 2 documents"),
         (("a", "stop"), "interrupted after 1 document; the partial summary of 1.txt is on stdout"),
         (("long", "stop"), "interrupted; the partial summary of 1.txt is on stdout"),
@@ -374,53 +333,6 @@ def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> Non
     assert (batch.done, len(batch.fake.loads)) == (["1.txt"], 1)
     assert "exists and specx did not write it" in str(batch.errors[0])
     assert (tmp_path / "0.txt.md").read_text() == "precious"
-
-
-def test_a_divergence_is_raised_after_all_documents() -> None:
-    batch = Batch("a", "unlike", DocumentError("empty"), "b")
-    with pytest.raises(DivergenceError) as caught:
-        batch.run()
-    assert str(caught.value) == (
-        "1.txt: the output differs from plain decoding at token 3 (logit gap 0.25); see "
-        "`lossless` in the report"
-    )
-    assert batch.done == ["0.txt", "1.txt", "3.txt"]
-
-
-# ---------------------------------------------------------------- lines of a file
-
-
-def lines_of(text: str) -> list[RunInput]:
-    Path("m.jsonl").write_text(text)
-    return list(Inputs(find_sources(["m.jsonl"]), ReadOptions()))
-
-
-def test_a_bad_line_is_an_input_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    batch = Batch()
-    batch.items = lines_of('{"text": "a"}\n{nope\n\n{"text": "b", "id": "x"}\n')
-    assert [str(item.relative) for item in batch.items] == ["m.jsonl#1", "m.jsonl#2", "m.jsonl#x"]
-    with pytest.raises(BatchError, match="1 of 3 documents failed"):
-        batch.run()
-    assert batch.done == ["m.jsonl#1", "m.jsonl#x"]
-    assert [line["input"]["name"] for line in batch.lines()] == [
-        "m.jsonl#1",
-        "m.jsonl#2",
-        "m.jsonl#x",
-    ]
-    assert batch.lines()[1]["error"].startswith("m.jsonl line 2 is not valid JSON (")
-
-
-def test_a_bad_line_alone_has_the_code_of_an_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    batch = Batch()
-    batch.items = lines_of("{nope\n")
-    with pytest.raises(DocumentError, match="line 1 is not valid JSON"):
-        batch.run(alone=True)
 
 
 # ---------------------------------------------------------------- failures that are allowed
@@ -467,5 +379,7 @@ def test_fail_fast_goes_on_behind_an_allowed_failure() -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_never_allowed() -> None:
+    batch = Batch(DocumentError("0.txt is empty"), "a", "b")
     with pytest.raises(ModelError):
-        Batch("a", "b").run(model=ModelError("no model"), allowed=AllowedFailures.parse("9"))
+        batch.run(model=ModelError("no model"), allowed=AllowedFailures.parse("9"))
+    assert batch.prepared == 1

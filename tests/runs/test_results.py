@@ -207,16 +207,6 @@ def test_a_folder_that_looks_like_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "notes.md/a.txt.md").is_file()
 
 
-@pytest.mark.parametrize("ending", [".json", ".md"])
-def test_one_report(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"r{ending}"
-    destination = to(report=path)
-    Results(destination, headings=False).done(make_report(), A, 0)
-    text = path.read_text()
-    assert json.loads(text)["schema"] if ending == ".json" else text.startswith("# Summary of")
-    assert printed(destination) == "First sentence.\nSecond sentence.\n"
-
-
 def test_headings_tell_several_summaries_apart() -> None:
     destination = to()
     results = Results(destination, headings=True)
@@ -379,7 +369,8 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     for name in ("file/sub", "file/x.md", "file/none/x.md"):
         assert refusal(to(tmp_path / name)).endswith("file is not a folder")
     assert "file is not a folder" in refusal(to(report=tmp_path / "file/none/r.json"))
-    assert "must end in .md or .txt" in refusal(to(tmp_path / "x.json"))
+    for name in ("x.json", "out.docx", "out.ODT", "x.epub", "x.tex", "sub/x.rtf"):
+        assert "must end in .md or .txt" in refusal(to(tmp_path / name))
     assert "must end in .json, .md or .html" in refusal(to(report=tmp_path / "r.pdf"))
     assert "is also an input" in refusal(to(tmp_path / "file"), inputs=inputs)
     assert "choose two names" in refusal(to(tmp_path / "x.md", report=tmp_path / "x.md"))
@@ -393,14 +384,6 @@ def test_a_folder_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
     (tmp_path / "x.docx").mkdir()  # the user's own choice
     to(tmp_path / "x.docx").check(2)
     assert to(tmp_path / "sum.markdown").folder is None
-
-
-def test_folders_are_made(tmp_path: Path) -> None:
-    destination = to(tmp_path / "a/b/sum.md", report=tmp_path / "c/d/r.json")
-    destination.check(1)
-    Results(destination, headings=False).done(make_report(), A, 0)
-    assert (tmp_path / "a/b/sum.md").is_file()
-    assert (tmp_path / "c/d/r.json").is_file()
 
 
 def test_files_of_others_are_refused_early(tmp_path: Path) -> None:
@@ -514,21 +497,6 @@ def test_what_is_done_already(tmp_path: Path, resume: bool, skip: bool) -> None:
         assert later.is_done(A, INPUT) is resume
         (tmp_path / "a.txt.json").unlink()
         assert not later.is_done(A, INPUT)
-
-
-def test_settings_that_changed_are_told_once(tmp_path: Path) -> None:
-    with run(tmp_path) as first:
-        for each in (A, B):
-            first.done(make_report(), each, 0, INPUT)
-    told: list[list[Path]] = []
-    job = JobOptions(resume=True)
-    with Results(to(tmp_path), headings=False, job=job, on_changed=told.append) as later:
-        assert not later.is_done(PurePath("new.txt"), INPUT)
-        assert not later.is_done(A, {**INPUT, "size": 4})  # it changed itself
-        assert told == []
-        assert not later.is_done(A, INPUT)
-        assert not later.is_done(B, INPUT)
-    assert told == [[tmp_path / "a.txt.json", tmp_path / "a.txt.html"]]
 
 
 def test_without_a_folder_nothing_is_locked_or_noted(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def test_what_is_not_read_is_counted_by_kind() -> None:
 def test_sentences_that_differ_are_named() -> None:
     quotes = [SimpleNamespace(sentence=f"Sentence {n} of it.", verbatim=n != 2) for n in (1, 2, 3)]
     (warning,) = not_verbatim([SimpleNamespace(quotes=quotes)])  # type: ignore[list-item]
-    assert warning.startswith("1 of 3 sentences is not word for word")
-    assert "sentence 2 (“Sentence 2" in warning
+    assert warning.startswith("1 of 3 sentences does not match the cited paragraph")
+    assert "number 2 (“Sentence 2" in warning
 
 
 SLIDES = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))

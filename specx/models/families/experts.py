@@ -8,7 +8,7 @@ import torch
 
 from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, Architecture, plain
-from specx.models.families.frequencies import ropes, stretched
+from specx.models.families.frequencies import rope_kind, ropes, stretched
 from specx.models.families.llama import HUNYUAN_NORMS, granite_scales
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, LatentSpec, MlpSpec, NormSpec, RopeSpec
@@ -318,7 +318,6 @@ def deepseek3(config: Config, **experts: Any) -> Architecture:
 def _scaling(stated: Mapping[str, Any], latent: LatentSpec) -> float:
     """Return the factor of attention scores, which is larger if positions are stretched."""
     scaling, scale = (latent.rope_dim + latent.nope_dim) ** -0.5, stated.get("mscale_all_dim")
-    kind = stated.get("rope_type") or stated.get("type") or "default"
-    if kind != "default" and scale:
+    if rope_kind(stated) != "default" and scale:
         scaling *= stretched(float(stated["factor"]), float(scale)) ** 2
     return scaling

@@ -43,7 +43,7 @@ class Ropes:
     @property
     def longest(self) -> int | None:
         """Return the length for which frequencies were chosen, if they depend on it."""
-        if any(_kind(each) in STRETCHED for each in self.stated.values()):
+        if any(rope_kind(each) in STRETCHED for each in self.stated.values()):
             return self.config.length
         return None
 
@@ -64,7 +64,7 @@ class Ropes:
 
     def _pairs(self, stated: Mapping[str, Any], dim: int) -> int:
         """Return the number of rotated pairs of a head."""
-        if _kind(stated) == "proportional":
+        if rope_kind(stated) == "proportional":
             return dim // 2  # with frequencies of 0 among them
         part = stated.get("partial_rotary_factor")
         part = 1.0 if part is None else part
@@ -75,7 +75,7 @@ class Ropes:
 
     def _rope(self, stated: Mapping[str, Any], dim: int) -> RopeSpec:
         """Make the rotary embeddings of one layer type."""
-        config, make = self.config, KINDS.get(_kind(stated))
+        config, make = self.config, KINDS.get(rope_kind(stated))
         key = "rope_parameters" if "rope_parameters" in config.stated else "rope_scaling"
         if make is None:
             config.refuse(key)
@@ -138,13 +138,14 @@ def complete(
         stated["rope_theta"] = theta
     stated.setdefault("partial_rotary_factor", partial)
     outer = config.get("original_max_position_embeddings")
-    if _kind(stated) in SCALED:
+    if rope_kind(stated) in SCALED:
         if outer is not None and not is_nested:
             stated["original_max_position_embeddings"] = outer
         stated.setdefault("original_max_position_embeddings", config.get("max_position_embeddings"))
 
 
-def _kind(stated: Mapping[str, Any]) -> str:
+def rope_kind(stated: Mapping[str, Any]) -> str:
+    """Return the kind of RoPE by its name in configs, such as ``default`` or ``yarn``."""
     return str(stated.get("rope_type") or stated.get("type") or "default")
 
 

@@ -1,4 +1,4 @@
-"""Gemma 1 to 4: wide norms with an offset, scaled embeddings, norms before and after each part.
+"""Gemma 1 to 4: float32 norms with an offset, scaled embeddings, sandwich norms.
 
 Trinity and Muse Glimmer, with gated attention, have the same structure.
 """

@@ -1,4 +1,4 @@
-"""Families whose norms differ from Llama's: after each part, parallel, wide, or LayerNorm."""
+"""Families with post-norm, parallel blocks, float32 ("wide") norms, or LayerNorm."""
 
 from functools import partial
 from typing import Any

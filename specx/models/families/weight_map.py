@@ -87,7 +87,10 @@ class ExpertNames:
     def shapes(
         self, names: Mapping[str, Names], maps: Mapping[str, tuple[int, int]], spec: ExpertsSpec
     ) -> Iterator[tuple[Names, Shape]]:
-        """Yield each projection's tensor names and joint shape; ``maps``: shapes of one expert."""
+        """Yield the tensor names of each projection, and the shape of all its tensors joined.
+
+        ``maps``: the rows and columns of each projection in one expert.
+        """
         for name, (rows, columns) in maps.items():
             if self.stacked:
                 single = (columns, rows) if self.across else (rows, columns)

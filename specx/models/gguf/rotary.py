@@ -115,7 +115,7 @@ def _yarn(keys: Metadata, factor: float) -> dict[str, Any]:
         "beta_slow": keys.number(".rope.scaling.yarn_beta_slow", 1.0),
     }
     if keys.number(".rope.scaling.yarn_ext_factor", 1.0) != 1.0:
-        keys.refuse("rope.scaling.yarn_ext_factor is not 1, which specx does not know")
+        keys.refuse("rope.scaling.yarn_ext_factor is not 1, which specx does not support")
     if ".rope.scaling.yarn_attn_factor" in keys:
         rope["attention_factor"] = keys.number(".rope.scaling.yarn_attn_factor")
     if ".rope.scaling.yarn_log_multiplier" in keys:

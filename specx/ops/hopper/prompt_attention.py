@@ -33,7 +33,7 @@ def suits(q: Tensor, keys: Tensor, values: Tensor) -> bool:
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, scaling: float, sinks: Tensor | None) -> Tensor:
-    """Compute ``Ops.prefill_attention`` without a window and a cap.
+    """Compute ``Ops.prefill_attention`` without a window or a soft cap.
 
     q [Hq, T, D]; keys, values [Hkv, past + T, D] -> [T, Hq, D].
     """

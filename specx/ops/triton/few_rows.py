@@ -116,10 +116,10 @@ def prepare(weight: Tensor) -> None:
 
 @cache
 def counters_of(device: torch.device) -> Tensor:
-    """Return int32 zeros that count the finished programs of a column.
+    """Return counters of the finished programs of each column: int32 zeros.
 
-    A product leaves zeros. Products use the counters one at a time, because a kernel launched early
-    writes only after earlier kernels have ended.
+    Each product resets the counters that it used. Products use the counters one at a time, because
+    a kernel launched early writes only after earlier kernels have ended.
     """
     return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
 

@@ -18,7 +18,6 @@ from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_check
 from specx.models.gguf.families import FAMILIES, OLLAMAS
 from specx.ops.contract import built_in_ops
 from tests.models.families import VISION, Text
-from tests.models.gguf.as_transformers import transformers_config, transformers_model
 from tests.models.gguf.writer import write_model
 
 SMALL = {
@@ -298,30 +297,6 @@ def _scalars(model: Any) -> list[torch.Tensor]:
     return [each for name, each in model.named_buffers() if name.endswith("layer_scalar")]
 
 
-def rebuilt(checkpoint: GgufCheckpoint) -> Any:
-    """Return the model of transformers that a file's config and weights make."""
-    apart = ".experts.", ".linear_attn.", ".conv."
-    if any(part in name for name in checkpoint.weights for part in apart):
-        config = transformers_config(checkpoint)
-        model, report = transformers_model(
-            checkpoint, config, torch.float32, attn_implementation="eager"
-        )
-        assert not any(report.values()), report
-        return model.eval()
-    config = CONFIG_MAPPING[checkpoint.config["model_type"]](
-        **{**checkpoint.config, "pad_token_id": None}  # which some classes have by default
-    )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    weights = {name: weight.floats() for name, weight in checkpoint.weights.items()}
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if config.tie_word_embeddings:
-        expected.pop("lm_head.weight")
-    assert {name: weight.shape for name, weight in checkpoint.weights.items()} == expected
-    model.load_state_dict(weights, strict=False)
-    model.tie_weights()
-    return model
-
-
 def decoder_of(checkpoint: GgufCheckpoint) -> Decoder:
     """Return a decoder of our own, for texts of 100 tokens."""
     cpu = torch.device("cpu")
@@ -346,11 +321,8 @@ def test_logits_are_those_of_the_model_that_was_written(name: str, tmp_path: Pat
     assert checkpoint.config["model_type"] == model_type
     with torch.no_grad():
         expected = model(ids).logits
-        if model_type not in OUTER:
-            found, most = rebuilt(checkpoint)(ids).logits, 2e-5 * expected.abs().max().item()
-            assert torch.allclose(expected, found, atol=most, rtol=1e-4)
     own = Text(decoder_of(checkpoint), capacity=128).read(ids[0])
-    assert torch.allclose(expected[0], own, atol=1e-4 * expected.abs().max().item(), rtol=1e-4)
+    assert float((own - expected[0]).abs().max() / expected.abs().max()) < 5e-5
 
 
 def stating(**values: Any) -> Callable[[gguf.GGUFWriter], None]:

@@ -258,21 +258,6 @@ def test_what_a_family_writes_is_compared_with_plain_decoding(
     assert lossless["identical"] is True
 
 
-def test_a_file_is_summarized_and_compared_with_plain_decoding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, "llama", mixed)
-    (tmp_path / "llama.gguf").rename(tmp_path / "tiny.Q4_1.gguf")
-    monkeypatch.chdir(tmp_path)
-    Path("a.txt").write_text(f"{TEXT}\n\n{TEXT}\n")
-    given = ["summarize", "a.txt", "--json", "--max-new-tokens", "24", "--check-lossless"]
-    exact = ["--set", "target.activations=float32"]
-    assert run([*given, *exact, "--model", "tiny.Q4_1.gguf"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["lossless"]["identical"] is True
-    assert report["environment"]["weights"].startswith("Q4_1")
-
-
 def test_activations_are_int8_unless_float32_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +272,7 @@ def test_activations_are_int8_unless_float32_is_asked_for(
         report = json.loads(capsys.readouterr().out)
         assert report["environment"].get("activations") == expected
         assert report["lossless"]["identical"] is True
+        assert report["environment"]["weights"].startswith("Q4_1")
 
 
 def test_prompts_in_int8_are_near_those_in_float32(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.vocabulary import tokenizer_of
 from specx.models.tokenizer import Tokenizer as OurTokenizer
 from tests.models.families import Text
-from tests.models.gguf.as_transformers import transformers_config
 from tests.models.gguf.test_families import (
     CASES,
     DEEPSEEK,
@@ -168,7 +167,7 @@ def test_a_file_is_read_as_llama_cpps_is(name: str, tmp_path: Path) -> None:
     assert torch.allclose(expected, own, atol=1e-4 * expected.abs().max().item(), rtol=1e-4)
     stated = settings.get("max_position_embeddings", 256)
     if model_type == "gemma3_text":
-        assert window(transformers_config(checkpoint)) == stated
+        assert window(checkpoint.config) == stated
 
 
 def tokenizer(architecture: str, rows: int = 99_999, **stated: Any) -> OurTokenizer:
