@@ -213,20 +213,13 @@ def _target() -> Any:
     )
 
 
-def _hash_of_sources() -> Any:
-    made, here = hashlib.sha256(), Path(__file__).parent
-    others = (here.parent / name for name in ("blocks.py", "byte_rows.py"))
-    for source in [*sorted(here.glob("*.py")), *others]:
-        made.update(source.read_bytes())
-    return made
-
-
+_HERE = Path(__file__).parent
+_OTHERS = (_HERE.parent / name for name in ("blocks.py", "byte_rows.py"))
 # Of those that this process runs: they may be replaced while it does.
-_SOURCES = _hash_of_sources()
+_SOURCES = b"".join(each.read_bytes() for each in (*sorted(_HERE.glob("*.py")), *_OTHERS))
 
 
 def _file(name: str) -> Path:
     """Return the cache file of some code, named by a hash of everything that affects the code."""
-    made = _SOURCES.copy()
-    made.update(repr((name, llvmlite.__version__, _processor())).encode())
+    made = hashlib.sha256(_SOURCES + repr((name, llvmlite.__version__, _processor())).encode())
     return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

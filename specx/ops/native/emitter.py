@@ -312,9 +312,6 @@ class Emitter:
         """Return a flag: an int64, such as an address, is not 0."""
         return self.builder.icmp_signed("!=", a, I64(0))
 
-    def both(self, a: Value, b: Value) -> Value:
-        return self.builder.and_(a, b)
-
     @contextmanager
     def loop(self, start: Number, stop: Number, step: Number = 1) -> Iterator[Value]:
         """Repeat the instructions written inside for start, start + step, … below ``stop``."""

@@ -36,29 +36,24 @@ def packed(e: Emitter, form: BlockFormat) -> None:
 
 def unpack(e: Emitter, form: BlockFormat) -> None:
     """Write the function that unpacks rows of w: to [rows, count] = w."""
-    to, to_row, w, w_row, rows, count = e.arguments
+    builder, (to, to_row, w, w_row, rows, count) = e.builder, e.arguments
+    extend = builder.sext if form.name == "Q8_0" else builder.zext
     with e.loop(0, rows) as row, e.loop(0, e.div(count, form.values)) as number:
         place = byte(e, w, e.times(row, w_row), e.times(number, form.bytes))
         out = e.at(to, e.times(row, to_row), e.times(number, form.values))
-        _unpack_block(e, place, form, out)
-
-
-def _unpack_block(e: Emitter, place: Value, form: BlockFormat, out: Value) -> None:
-    """Unpack a block: widen its values to float32, multiply by the scale, and add the minimum."""
-    builder, both = e.builder, ends(e, place, form)
-    extend = builder.sext if form.name == "Q8_0" else builder.zext
-    for part in range(form.values // PART):
-        whole = stored(e, place, form, part)
-        for first in range(0, PART, e.lanes):
-            values = e.chosen(whole, whole, range(first, first + e.lanes))
-            values = extend(values, e.vector(I32))
-            if form.name in LESS:
-                values = builder.sub(values, same(I32, LESS[form.name], e.lanes))
-            values, at = e.floats(values), part * PART + first
-            lanes = [at // step_of(form)] * e.lanes
-            scale, minimum = (each and e.chosen(each, each, lanes) for each in both)
-            found = e.mul(scale, values) if minimum is None else e.fma(scale, values, minimum)
-            e.store(found, e.at(out, at))
+        both = ends(e, place, form)
+        for part in range(form.values // PART):
+            whole = stored(e, place, form, part)
+            for first in range(0, PART, e.lanes):
+                values = e.chosen(whole, whole, range(first, first + e.lanes))
+                values = extend(values, e.vector(I32))
+                if form.name in LESS:
+                    values = builder.sub(values, same(I32, LESS[form.name], e.lanes))
+                values, at = e.floats(values), part * PART + first
+                lanes = [at // step_of(form)] * e.lanes
+                scale, minimum = (each and e.chosen(each, each, lanes) for each in both)
+                found = e.mul(scale, values) if minimum is None else e.fma(scale, values, minimum)
+                e.store(found, e.at(out, at))
 
 
 def bits_of(form: BlockFormat) -> int:

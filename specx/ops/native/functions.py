@@ -1,7 +1,6 @@
 """Functions of rows: norms, softmax, activations, storing keys, steps between experts' products."""
 
 from collections.abc import Callable
-from typing import Any
 
 from specx.ops.byte_rows import GREATEST, GROUP, NAN, SMALLEST, UPPER
 from specx.ops.native.emitter import BF16, F16, F32, I8, I32, I64, PLACE, Emitter, Module, Value
@@ -11,6 +10,7 @@ LEAST = -1e30  # below any score
 WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 ACTIVATIONS = ("silu", "gelu_tanh", "relu2")
 CLAMPED = "clamped"  # the activation of experts with α and a limit (``MlpSpec``)
+STORED = [PLACE, PLACE, I64]  # of ``store…``: the stored row, its float32 numbers, their count
 # A pair is a row with one of its experts; pairs are sorted by expert. ``each`` (``products.py``)
 # calls the products of experts and these functions in turn.
 # Of ``gates_…``: gates and ups of each pair, to which the biases of its expert are added.
@@ -34,8 +34,8 @@ def write(module: Module) -> None:
         module.define(f"gates_{name}", [PLACE], _gates, activation=name)
     module.define("weigh", [PLACE], _weigh)
     for name, kind in (("store", F32), ("store_half", F16)):
-        module.define(name, [PLACE, PLACE, I64], _store, kind=kind)
-    module.define("store_bytes", [PLACE, PLACE, I64], _store_bytes)
+        module.define(name, STORED, lambda e, kind: e.copy(*e.arguments, kind), kind=kind)
+    module.define("store_bytes", STORED, _store_bytes)
     module.define("widen", [PLACE, PLACE, I64, I64, I64], _widen)
     for name in ("inner", "outer"):
         module.define(f"{name}_bytes", ARGUMENTS, _product_of_bytes, product=name)
@@ -194,12 +194,6 @@ def _add_bias(
         expert = e.entry(e.place(own["experts"]), pair)
         width = own["size"] if "total" in own else e.times(own["size"], 2)
         e.increase(to, e.at(e.place(own["bias"]), e.times(expert, width), begin), count)
-
-
-def _store(e: Emitter, kind: Any) -> None:
-    """Write ``store…``. Arguments: the stored row, its float32 numbers, and their count."""
-    row, x, dim = e.arguments
-    e.copy(row, x, dim, kind)
 
 
 def _store_bytes(e: Emitter) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from llvmlite import ir
 
 from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Emitter, Module, Value, VectorUnit
-from specx.ops.native.functions import LEAST, gate_name
+from specx.ops.native.functions import LEAST, STORED, gate_name
 from specx.ops.native.kinds import LayerKind, PassKind
 from specx.ops.native.pass_writer import Entries, PassWriter
 from specx.ops.native.products import ARGUMENTS
@@ -57,13 +57,12 @@ def _run(e: Emitter, kind: PassKind) -> None:
                 if not part.kind.has_experts:
                     part.write()
                     continue
-                is_begun = e.both(resumes, e.is_equal(layer, frame["first_layer"]))
+                is_begun = e.builder.and_(resumes, e.is_equal(layer, frame["first_layer"]))
                 with e.builder.if_else(is_begun) as (begun, new):
                     with begun:
                         part.add_experts()
                     with new:
                         part.write()
-        writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))
     with e.when(e.is_equal(frame["is_last"], 1)):
         writer.end()
 
@@ -193,27 +192,6 @@ class LayerWriter:
         offset = e.times(self.own["angles_offset"], self.rows)
         return e.at(self.run.area("angles"), offset, e.times(row, self.dim))
 
-    def _temperature(self, row: Value) -> Value:
-        """Return 1 + beta · ln(1 + ⌊position / length⌋), the factor of a row's queries."""
-        e = self.e
-        position = e.entry(e.place(self.run.frame["positions"]), row)
-        whole = e.floats(e.sum(1, e.div(position, self.own["length"])))
-        return e.fma(e.unpacked(self.own["beta"]), e.math("log", whole), e.number(1.0))
-
-    def _store(self, cached: Entries, key: Value, value: Value, head: Value, row: Value) -> None:
-        """Norm and rotate a key of a row in place, and store it with its value."""
-        e = self.e
-        slot = e.entry(e.place(self.run.frame["text_rows"]), row)
-        if self.kind.has_windows:
-            slot = e.builder.srem(slot, cached["capacity"])
-        # Both are ready in float32 before they are rounded, once.
-        self._place(key, key, "key", head, row)
-        with e.when(e.is_set(self.own["value_norm"])):
-            self._norm("norm", "value", value, value, self.dim)
-        for rows, row in ((cached["keys"], key), (cached["values"], value)):
-            to = self._row(cached, rows, slot)
-            e.call_at(cached["store"], [PLACE, PLACE, I64], to, row, self.dim)
-
     def _place(self, to: Value, source: Value, which: str, head: Value, row: Value) -> None:
         """Norm and rotate a query or key, and write it. ``head``: its number in the model."""
         e, kind = self.e, self.kind
@@ -334,7 +312,7 @@ class LayerWriter:
             of_tree, rank = e.at(own_scores, known), e.variable(e.sub(0, passed))
 
             def is_here(rank: Value) -> Value:
-                return e.both(e.is_less(-1, rank), e.is_less(rank, room))
+                return e.builder.and_(e.is_less(-1, rank), e.is_less(rank, room))
 
             with e.loop(0, behind) as key, e.when(self._sees(row, key)):
                 with e.when(is_here(rank.get())):
@@ -361,7 +339,9 @@ class LayerWriter:
 
     def _sees(self, row: Value, key: Value) -> Value:
         """Return a flag: a key after the prefix is in a row's set."""
-        e, word = self.e, self._word(row, self.e.div(key, 64))
+        e, frame = self.e, self.run.frame
+        word = e.sum(e.times(row, frame["words"]), e.div(key, 64))
+        word = e.entry(e.place(frame["sets"]), word)
         return e.builder.trunc(e.builder.lshr(word, e.builder.srem(key, I64(64))), ir.IntType(1))
 
     def _score(self, cached: Entries, scores: Value, slot: Value, count: Value) -> None:
@@ -413,11 +393,11 @@ class LayerWriter:
         last = e.sub(e.sum(prefix, frame["behind"]), window)  # the first key of no row's
         with e.when(e.is_less(begin, last)), e.loop(0, self.lines) as line:
             row = e.builder.srem(line, self.rows)
-            first = e.sub(e.sum(prefix, self._members(row)), window)
+            first = e.sub(e.sum(prefix, self._members(row, frame["behind"])), window)
             with e.loop(begin, e.min(end, e.min(prefix, first))) as key:
                 self._hide(scores, line, e.sub(key, begin))
             with e.when(e.is_less(prefix, first)), e.loop(e.max(begin, prefix), end) as key:
-                rank = self._members(row, e.sub(key, prefix))
+                rank = self._members(row, e.sum(key, 1, e.sub(0, prefix)))
                 with e.when(e.is_less(e.sum(prefix, rank), e.sum(first, 1))):
                     self._hide(scores, line, e.sub(key, begin))
 
@@ -425,39 +405,12 @@ class LayerWriter:
         e = self.e
         e.store(e.number(float("-inf")), e.at(scores, e.times(line, LINE), offset))
 
-    def _word(self, row: Value, word: Value) -> Value:
-        e, frame = self.e, self.run.frame
-        return e.entry(e.place(frame["sets"]), e.sum(e.times(row, frame["words"]), word))
-
-    def _members(self, row: Value, last: Value | None = None) -> Value:
-        """Return the number of rows in a row's set; ``last``: count only rows up to it."""
-        e, frame = self.e, self.run.frame
-        found = e.variable(e.whole(0))
-
-        def count(word: Value) -> None:
-            found.set(e.sum(found.get(), e.call("llvm.ctpop.i64", word, result=I64)))
-
-        words = frame["words"] if last is None else e.div(last, 64)
-        with e.loop(0, words) as word:
-            count(self._word(row, word))
-        if last is not None:
-            left = e.sub(63, e.builder.srem(last, I64(64)))
-            count(e.builder.shl(self._word(row, words), left))
+    def _members(self, row: Value, end: Value) -> Value:
+        """Return the number of rows in a row's set, of those before row ``end``."""
+        e, found = self.e, self.e.variable(self.e.whole(0))
+        with e.loop(0, end) as key:
+            found.set(e.sum(found.get(), e.builder.zext(self._sees(row, key), I64)))
         return found.get()
-
-    def _ends(self, query: Value, row_max: Value, denominator: Value) -> tuple[Value, Value, Value]:
-        """Add the sink of a query head, if there is one, to a line's softmax.
-
-        Returns the largest score, the sum of weights, and the factor of the sums of values, which
-        are relative to the former largest score.
-        """
-        e = self.e
-        if not self.kind.has_sinks:
-            return row_max, denominator, e.number(1.0)
-        sink = e.load(e.at(e.place(self.own["sinks"]), query))
-        highest = e.fmax(row_max, sink)
-        share, added = (e.exp(e.builder.fsub(each, highest)) for each in (row_max, sink))
-        return highest, e.fma(denominator, share, added), share
 
     # ------------------------------------------------------------ threads
 
@@ -468,7 +421,7 @@ class LayerWriter:
         into segments with fixed borders, and wait for each other before and after attention.
         """
         e, run = self.e, self.run
-        heads = run.common("all_heads")
+        heads = e.place(run.frame["all_heads"])
         for first, count in self._own_outputs():
             run.product(
                 self.own, "qkv", (e.at(heads, first), self.width), (read, self.hidden), self.rows,
@@ -499,31 +452,22 @@ class LayerWriter:
         return own
 
     def _norm_whole(self) -> None:
-        """Norm each row's queries as one vector and its keys as another, on every thread."""
-        e, run = self.e, self.run
-        begin = e.whole(0)
-        for which, heads in (("query", self.query_heads), ("key", self.kv_heads)):
-            if which == "key" and not self.kind.stores:
-                continue
-            size = e.times(heads, self.dim)
-            with e.loop(0, self.rows) as row:
-                to = e.at(self._normed_heads(row), begin)
-                source = e.at(run.common("all_heads"), e.times(row, self.width), begin)
-                self._norm(self.kind.head_norm, which, to, source, size)
-            begin = size
-
-    def _normed_heads(self, row: Value) -> Value:
+        """Norm queries of a row as one vector and keys as another, each thread some of the rows."""
         e = self.e
-        width = e.times(e.sum(self.query_heads, self.kv_heads), self.dim)
-        return e.at(self.run.area("heads"), e.times(row, width))
+        with e.loop(*e.share(self.rows)) as row:
+            for which, first, heads in (
+                ("query", e.whole(0), self.query_heads),
+                ("key", self.query_heads, self.kv_heads),
+            )[: 2 if self.kind.stores else 1]:
+                place = self._head(row, first)
+                self._norm(self.kind.head_norm, which, place, place, e.times(heads, self.dim))
+        e.call("GOMP_barrier")
 
-    def _head(self, row: Value, number: Value, *, normed: bool) -> Value:
+    def _head(self, row: Value, number: Value) -> Value:
         """Return the place of a row's head, in the order of queries, keys and values."""
         e = self.e
-        line = e.at(self.run.common("all_heads"), e.times(row, self.width))
-        if normed and self.kind.norms_whole:
-            line = self._normed_heads(row)
-        return e.at(line, e.times(number, self.dim))
+        heads = e.place(self.run.frame["all_heads"])
+        return e.at(heads, e.times(row, self.width), e.times(number, self.dim))
 
     def _attend_segments(self) -> None:
         """Attend to this thread's share of all segments of all key heads, one after another."""
@@ -539,8 +483,8 @@ class LayerWriter:
             start, end = e.max(bounds[0], first), e.min(bounds[1], count)
             middle = e.sub(e.div(e.sum(start, end), 2), first)
             middle = e.sum(e.times(head, span), middle)
-            mine = e.both(e.is_less(start, end), e.is_less(middle, high))
-            with e.when(e.both(mine, e.is_less(e.sum(low, -1), middle))):
+            mine = e.builder.and_(e.is_less(start, end), e.is_less(middle, high))
+            with e.when(e.builder.and_(mine, e.is_less(e.sum(low, -1), middle))):
                 with e.when(e.builder.not_(e.is_equal(placed.get(), head))):
                     placed.set(head)
                     self._place_queries(head)
@@ -562,21 +506,27 @@ class LayerWriter:
         return e.entry(bounds, segment), e.entry(bounds, e.sum(segment, 1))
 
     def _place_queries(self, head: Value) -> None:
-        """Norm, rotate and write the queries of a key head's group."""
-        e = self.e
+        """Norm, rotate and write the queries of a key head's group.
+
+        With a temperature, times 1 + beta · ln(1 + ⌊position / length⌋).
+        """
+        e, beta = self.e, self.own["beta"]
         with e.loop(0, self.group) as i, e.loop(0, self.rows) as row:
             query = e.sum(e.times(head, self.group), i)
             line = e.sum(e.times(i, self.rows), row)
             to = e.at(self.run.area("queries"), e.times(line, self.dim))
-            self._place(to, self._head(row, query, normed=True), "query", query, row)
-            with e.when(e.is_set(self.own["beta"])):
-                e.scale(to, to, self._temperature(row), self.dim)
+            self._place(to, self._head(row, query), "query", query, row)
+            with e.when(e.is_set(beta)):
+                position = e.entry(e.place(self.run.frame["positions"]), row)
+                whole = e.floats(e.sum(1, e.div(position, self.own["length"])))
+                factor = e.fma(e.unpacked(beta), e.math("log", whole), e.number(1.0))
+                e.scale(to, to, factor, self.dim)
 
     def _note_queries(self, head: Value, *, is_last: Value) -> None:
         """Record the queries of a key head for retrieval, once, with its last segment."""
         e = self.e
         is_kept, kept = self.run.is_kept(self.layer)
-        with e.when(e.both(is_kept, is_last)), e.loop(0, self.lines) as line:
+        with e.when(e.builder.and_(is_kept, is_last)), e.loop(0, self.lines) as line:
             number = e.sum(e.times(head, self.lines), line)  # ordered by heads, then by rows
             to = e.at(e.place(kept["queries_kept"]), e.times(number, self.dim))
             e.copy(to, e.at(self.run.area("queries"), e.times(line, self.dim)), self.dim)
@@ -588,28 +538,28 @@ class LayerWriter:
         gathers = not (self.kind.has_windows or self.kind.owns_heads)
         with e.loop(0, self.rows) as row:
             at = e.entry(e.place(run.frame["text_rows"]), row)
-            inside = e.both(e.is_less(at, bounds[1]), e.is_less(e.sum(bounds[0], -1), at))
+            inside = e.builder.and_(e.is_less(at, bounds[1]), e.is_less(e.sum(bounds[0], -1), at))
             if gathers:
-                reached = e.both(self._gathers(), e.is_less(self._tail(), bounds[1]))
+                reached = e.builder.and_(self._gathers(), e.is_less(self._tail(), bounds[1]))
                 inside = e.builder.or_(inside, reached)
             with e.when(inside):
                 number = e.sum(self.query_heads, head)
-                key = self._head(row, number, normed=True)
-                value = self._head(row, e.sum(number, self.kv_heads), normed=False)
-                if gathers:  # others may store them, too: not where they lie
-                    own_key = run.area("scores")
-                    own_value = e.at(own_key, self.dim)
-                    with e.when(self._gathers()):
-                        e.copy(own_key, key, self.dim)
-                        e.copy(own_value, value, self.dim)
-                    key = e.builder.select(self._gathers(), own_key, key)
-                    value = e.builder.select(self._gathers(), own_value, value)
-                self._store(cached, key, value, head, row)
+                # Ready in float32 before they are rounded, once. The heads stay as they are: where
+                # rows gather keys, other threads may store these, too.
+                key, value = run.area("scores"), e.at(run.area("scores"), self.dim)
+                self._place(key, self._head(row, number), "key", head, row)
+                e.copy(value, self._head(row, e.sum(number, self.kv_heads)), self.dim)
+                with e.when(e.is_set(self.own["value_norm"])):
+                    self._norm("norm", "value", value, value, self.dim)
+                slot = e.builder.srem(at, cached["capacity"]) if self.kind.has_windows else at
+                for rows, stored in ((cached["keys"], key), (cached["values"], value)):
+                    to = self._row(cached, rows, slot)
+                    e.call_at(cached["store"], STORED, to, stored, self.dim)
 
     def _sums(self, head: Value, segment: Value) -> Sums:
         e, run = self.e, self.run
         line = e.times(e.sum(e.times(head, self._segment_count()), segment), self.lines)
-        sums, *ends = (run.common(name) for name in COMMON[1:])
+        sums, *ends = (e.place(run.frame[name]) for name in COMMON[1:])
         return Sums(e.at(sums, e.times(line, self.dim)), *(e.at(each, line) for each in ends))
 
     def _merge(self) -> Inputs:
@@ -626,7 +576,7 @@ class LayerWriter:
                 line = e.sum(e.times(e.builder.srem(query, self.group), self.rows), row)
                 to = e.at(attended, e.times(row, count), e.sub(low, begin))
                 ends = self._merge_line(query, line, to, e.sub(low, start), e.sub(high, low))
-                with e.when(e.both(is_kept, e.is_equal(low, start))):
+                with e.when(e.builder.and_(is_kept, e.is_equal(low, start))):
                     number = e.sum(e.times(query, self.rows), row)
                     place = e.at(e.place(kept["ends_kept"]), number)
                     e.store(ends[0], place)
@@ -649,7 +599,12 @@ class LayerWriter:
             share = e.exp(e.builder.fsub(part, highest.get()))
             denominator.set(e.fma(e.load(e.at(sums.denominators, line)), share, denominator.get()))
             e.increase(to, e.at(sums.values, e.times(line, self.dim), offset), size, share)
-        row_max, weights, share = self._ends(query, highest.get(), denominator.get())
+        row_max, weights, share = highest.get(), denominator.get(), e.number(1.0)
+        if self.kind.has_sinks:
+            sink = e.load(e.at(e.place(self.own["sinks"]), query))
+            before, row_max = row_max, e.fmax(row_max, sink)
+            share, added = (e.exp(e.builder.fsub(each, row_max)) for each in (before, sink))
+            weights = e.fma(weights, share, added)
         e.scale(to, to, e.builder.fdiv(share, weights), size)
         return row_max, weights
 

@@ -1,9 +1,8 @@
 """The tensors of a model as tables for machine code, and a pass over a few rows in one call."""
 
 import ctypes
-import struct
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,7 +26,6 @@ from specx.ops.native.unpacking import address_of, parts_of
 from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec, LayerSpec
 
-_CALL = struct.Struct(f"{len(tables.CALL)}q")
 _END = tables.CALL.index("end_layer")
 _OF_PIECE = slice(len(tables.CALL) - len(tables.PIECE), len(tables.CALL))
 MOST_ROWS = 64  # of a verified tree
@@ -114,20 +112,19 @@ class NativePass:
         logits = _numbers(kept_rows.shape[0], self._vocabulary)
         kept = [(_numbers(heads, rows, dim), _numbers(2, heads, rows))
                 for heads, dim in (self._heads[layer] for layer in batch.recorded)]  # fmt: skip
-        entries = [(layer, *(each.data_ptr() for each in both))  # ``KEPT``
-                   for layer, both in zip(batch.recorded, kept, strict=True)]  # fmt: skip
-        kept_table = _table(chain(*entries, (-1, 0, 0)))
+        count = len(self._weights.layers)
+        kept_table = _table([0] * count * len(tables.KEPT))
+        for layer, (queries, ends) in zip(batch.recorded, kept, strict=True):
+            kept_table[2 * layer : 2 * layer + 2] = queries.data_ptr(), ends.data_ptr()
         segments = bisect_left(_BOUNDS, prefix + mask.rows)
         scratch = team.scratch(self._prepared, segments)
         table = scratch.table(rows)
-        count = len(self._weights.layers)
-        _CALL.pack_into(
-            table, 0,
+        table[: len(tables.CALL)] = (
             tokens.data_ptr(), positions.data_ptr(), text_rows.data_ptr(), ctypes.addressof(places),
             prefix, sets.data_ptr(), sets.shape[1], mask.rows,
             mask.rows <= tables.GATHERED and not mask.is_chain,
             segments, kept_rows.data_ptr(), kept_rows.shape[0], logits.data_ptr(),
-            ctypes.addressof(kept_table), *(0, count, 0, not self._experts, 0),
+            ctypes.addressof(kept_table), *(0, count, not self._experts, 0),
         )  # fmt: skip
         for layer, experts in self._experts:
             table[_END] = layer + 1
@@ -135,8 +132,8 @@ class NativePass:
             x = states = scratch.states(rows, "hidden_rows")
             if self._weights.spec.layers[layer].output_norm is not None:
                 x = scratch.states(rows, "normed")
-            y, noted = experts(x, states).contiguous(), bisect_right(batch.recorded, layer)
-            table[_OF_PIECE] = layer, count, noted, layer == self._experts[-1][0], y.data_ptr()
+            y = experts(x, states).contiguous()
+            table[_OF_PIECE] = layer, count, layer == self._experts[-1][0], y.data_ptr()
         openmp().GOMP_parallel(code.run, table, threads, 0)
         team.free.append(scratch)
         return logits, tuple((queries, ends[1].log_().add_(ends[0])) for queries, ends in kept)
@@ -161,13 +158,9 @@ class NativePass:
 def _place_of(layer: Tensor) -> tuple[int, ...]:
     """Return the entries ``PLACE_OF`` of keys and values [2, Hk, capacity, elements of a row]."""
     *_, capacity, size = layer.shape
-    place, row_bytes = layer.data_ptr(), size * layer.element_size()
-    return place, capacity, row_bytes, size, *_row_functions(layer.dtype)
-
-
-@cache
-def _row_functions(cached: torch.dtype) -> tuple[int, ...]:
-    return tuple(address_of(f"{name}{ROWS[cached]}") for name in PLACE_OF[-3:])
+    place, row_bytes, suffix = layer.data_ptr(), size * layer.element_size(), ROWS[layer.dtype]
+    functions = (address_of(f"{name}{suffix}") for name in PLACE_OF[-3:])
+    return place, capacity, row_bytes, size, *functions
 
 
 class _OnThreads:
@@ -178,8 +171,9 @@ class _OnThreads:
         self._loading = [loading(each) for each in (self._kind, "", *sorted(formats_of(weights)))]
         self.free: list[_Scratch] = []  # memory that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
-        self._layers = self._ropes = self._ones = torch.empty(0)
-        self._parts: list[Any] = []  # tables of the parts of matrices
+        dims = (layer.attention.head_dim for layer in weights.spec.layers)
+        self._ones = torch.ones(max(dims), dtype=torch.float32)  # norms of values have no weight
+        self._tables: list[Any] = []  # that others point to
         self._model: dict[str, int] = {}
 
     @cached_property
@@ -202,25 +196,24 @@ class _OnThreads:
     def _entries(self, weights: DecoderWeights) -> dict[str, int]:
         """Return the table entries ``MODEL``; keep references to the tensors they point to."""
         spec = weights.spec
-        self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
         kinds = map(self._kind.layers.index, kinds_of_layers(weights, self._threads))
-        self._layers = torch.tensor([
+        layers = (
             self._layer_entries(layer, kind, of_rope.get(id(own.attention.rope)))
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
-        ])  # fmt: skip
-        self._ropes = torch.tensor([
-            [rope.inv_freq.data_ptr(), bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
+        )
+        ropes = (
+            (rope.inv_freq.data_ptr(), bits(rope.attention_factor), 2 * len(rope.inv_freq), offset)
             for rope, offset in zip(spec.ropes, offsets, strict=False)
-        ], dtype=torch.int64)  # fmt: skip
+        )
         entries = {
             "head": self._matrix(weights.head.weight), "head_bias": _address(weights.head.bias),
             "hidden": spec.hidden, "vocabulary": weights.head.weight.shape[0],
             "embedding": self._matrix(weights.embedding),
             "embedding_scale": bits(spec.embedding_scale),
-            "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
-            "layers": self._layers.data_ptr(),
+            "ropes": self._table_of(ropes), "rope_count": len(spec.ropes),
+            "layers": self._table_of(layers),
             "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
             "eps": bits(spec.norm.eps if spec.norm else 0.0), "logit_scale": bits(spec.logit_scale),
             "logit_cap": bits(spec.logit_softcap or 0.0), "bounds": _BOUNDS_TABLE.data_ptr(),
@@ -262,9 +255,13 @@ class _OnThreads:
         parts = parts_of(weight)
         assert parts is not None
         ends = accumulate(part.outputs for part in parts)
-        entries = [(end, *part[1:]) for end, part in zip(ends, parts, strict=True)]
-        self._parts.append(_table([len(parts), *chain.from_iterable(entries)]))
-        return ctypes.addressof(self._parts[-1])
+        entries = ((end, *part[1:]) for end, part in zip(ends, parts, strict=True))
+        return self._table_of([(len(parts),), *entries])
+
+    def _table_of(self, rows: Iterable[Sequence[int]]) -> int:
+        """Return the address of a new table."""
+        self._tables.append(_table(chain.from_iterable(rows)))
+        return ctypes.addressof(self._tables[-1])
 
 
 class _Scratch:

@@ -24,7 +24,6 @@ class PassWriter:
             self.frame[name] for name in ("rows", "hidden", "threads")
         )
         self.x, self.normed = self.area("hidden_rows"), self.area("normed")
-        self.noted = e.variable(self.frame["noted"])  # layers so far that retrieval has kept
 
     def begin(self) -> None:
         """Look up the tokens' embeddings, and compute the RoPE angles of their positions."""
@@ -140,18 +139,13 @@ class PassWriter:
         offset = e.times(self.thread if thread is None else thread, self.frame["stride"])
         return e.at(e.place(self.frame[name]), offset)
 
-    def common(self, name: str) -> Value:
-        """Return the place of a memory area that all threads share."""
-        return self.e.place(self.frame[name])
-
     def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
         """Return the beginning and size of this thread's share of ``total``, in whole units."""
         begin, end = self.e.share(total, unit)
         return begin, self.e.sub(end, begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return a flag, set if ``layer`` is the next recorded layer, and that layer's entries."""
+        """Return a flag, set if ``layer`` is recorded, and its entries ``KEPT``."""
         e = self.e
-        table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
-        kept = e.entries(table, KEPT)
-        return e.is_equal(layer, kept["kept_layer"]), kept
+        kept = e.entries(e.row(e.place(self.frame["kept"]), layer, len(KEPT)), KEPT)
+        return e.is_set(kept["queries_kept"]), kept

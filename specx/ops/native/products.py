@@ -87,8 +87,8 @@ def _outer(e: Emitter, kind: Any) -> None:
 
     wide = e.lanes * ACROSS
     streams = e.is_less(SMALL, e.times(e.times(count, columns), size))
-    streams = e.both(streams, e.is_less(columns, WIDEST + 1))
-    streams = e.both(streams, e.is_less(2 * wide, columns))
+    streams = e.builder.and_(streams, e.is_less(columns, WIDEST + 1))
+    streams = e.builder.and_(streams, e.is_less(2 * wide, columns))
     with e.builder.if_else(e.is_equal(rows, 1)) as (one, several):
         with one, e.builder.if_else(streams) as (large, small):
             with large:
@@ -166,8 +166,7 @@ def _shared(e: Emitter) -> None:
     """
     own = (e.entry(e.arguments[0], i) for i in range(len(ARGUMENTS) + 2))
     y, y_row, x, x_row, w, w_row, rows, count, columns, output_bytes, product = own
-    begin, end = e.share(e.div(e.sum(columns, UNIT - 1), UNIT))
-    begin, end = (e.min(e.times(each, UNIT), columns) for each in (begin, end))
+    begin, end = e.share(columns, UNIT)
     to, w = e.at(e.place(y), begin), e.place(e.sum(w, e.times(begin, output_bytes)))
     with e.when(e.is_less(begin, end)):
         sizes = rows, count, e.sub(end, begin)

@@ -5,6 +5,7 @@ products of 32 numbers are summed exactly, 4 to a lane; scales are applied in fl
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -260,11 +261,7 @@ class PromptProduct:
                 own = [e.sum(first, column, i) for i in range(LANES)]
                 blocks, row_bytes = e.place(self.table["blocks"]), self.table["row_bytes"]
                 self._unpack([byte(e, blocks, e.times(each, row_bytes)) for each in own], column)
-            left = e.builder.srem(rows, I64(self.at_once))
-            with e.loop(0, e.sub(rows, left), self.at_once) as row:
-                self._multiply(row, self.at_once, first)
-            with e.loop(e.sub(rows, left), rows) as row:
-                self._multiply(row, 1, first)
+            e.strips(rows, (self.at_once, 1), partial(self._multiply, first))
 
     def _place(self, name: str, *offsets: Any, kind: Any = F32) -> Value:
         return self.e.at(self.e.place(self.table[name]), *offsets, kind=kind)
@@ -310,8 +307,8 @@ class PromptProduct:
                             one = e.builder.extract_element(theirs, I32(i))
                             e.store(one, e.at(ours, at, column, j))
 
-    def _multiply(self, row: Value, many: int, first: Value) -> None:
-        """Multiply ``many`` rows from ``row`` on with a strip."""
+    def _multiply(self, first: Value, row: Value, many: int) -> None:
+        """Multiply ``many`` rows from ``row`` on with the strip that begins at column ``first``."""
         e, lanes = self.e, self.lanes
         own, starts = [e.sum(row, i) for i in range(many)], range(0, self.width, lanes)
         totals = [[e.variable(e.number(0.0, lanes)) for _ in starts] for _ in own]
@@ -353,7 +350,9 @@ class PromptProduct:
 
             def add(group: Any, pairs: Any = pairs) -> None:
                 for n, j, w, q in self._operands(rows, e.sum(first, group)):
-                    pairs[n][j].set(e.builder.add(pairs[n][j].get(), self._in_pairs(w, q)))
+                    both = tuple(e.builder.bitcast(each, BYTES) for each in (w, q))
+                    products = in_pairs(e, *(unsigned(e, *both) if self.is_signed else both))
+                    pairs[n][j].set(e.builder.add(pairs[n][j].get(), products))
 
             if self.loops:
                 with e.loop(start, start + self.room) as each:
@@ -376,11 +375,6 @@ class PromptProduct:
             at = e.times(i, self.count), e.times(group, GROUP)
             q = self._spread(self._place("values", *at, kind=I8))
             yield from ((n, j, w, q) for j, w in enumerate(weights))
-
-    def _in_pairs(self, w: Value, q: Value) -> Value:
-        """Return the sums of adjacent pairs of products, in int16."""
-        both = tuple(self.e.builder.bitcast(each, BYTES) for each in (w, q))
-        return in_pairs(self.e, *(unsigned(self.e, *both) if self.is_signed else both))
 
     def _spread(self, place: Value) -> Value:
         """Load an int32 into all lanes."""

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from specx.ops.native.emitter import UNIT
 
@@ -10,10 +11,10 @@ BLOCK = 512  # keys that are attended to at a time: their scores, keys and value
 GATHERED = 64  # keys behind the prefix that are gathered by row, at most
 SCORES = BLOCK + GATHERED + UNIT  # numbers between the scores of one line and of the next
 
-# Of a piece of a pass: its layers, the recorded layers before them, whether it is the last piece,
-# and the output of the experts of its first layer, whose attention the piece before has computed.
-# Without such an output (0), it is the first piece.
-PIECE = ("first_layer", "end_layer", "noted", "is_last", "added")
+# Of a piece of a pass: its layers, whether it is the last piece, and the output of the experts of
+# its first layer, whose attention the piece before has computed. Without such an output (0), it is
+# the first piece.
+PIECE = ("first_layer", "end_layer", "is_last", "added")
 CALL = (  # of one pass
     "tokens", "positions", "text_rows", "places", "prefix", "sets", "words", "behind", "gathers",
     "segments", "logit_rows", "logits_to_keep", "logits", "kept", *PIECE,
@@ -24,8 +25,8 @@ MODEL = (
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
-    "hidden_rows", "angles", "normed", "heads", "queries", "scores", "attended", "gates",
-    "after_attention", "after_mlp",
+    "hidden_rows", "angles", "normed", "queries", "scores", "attended", "gates", "after_attention",
+    "after_mlp",
 )  # fmt: skip
 # Memory of all threads: heads of all rows, and the softmax of each line in each segment.
 COMMON = ("all_heads", "all_sums", "all_row_max", "all_denominators")
@@ -33,14 +34,10 @@ FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
 # Of a layer's keys and values: their address, capacity, the bytes of a row, its elements, and the
 # functions of their format: both products with them, and the one that stores a row.
 PLACE_OF = ("storage", "capacity", "row_bytes", "stride", "inner", "outer", "store")
-KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each recorded layer; −1 ends the table
+KEPT = ("queries_kept", "ends_kept")  # of each layer; 0 if it is not recorded
 ROPE = ("frequencies", "attention_factor", "rope_size", "rope_offset")
 MAPS = ("qkv", "out", "gate_up", "down")
 MAP = ("", "_bias")
-# Of a part of a matrix: the end of its outputs, the address of its weights, their stride as the
-# functions at ``product`` and ``unpack`` take it, the bytes from an output's weights to the next
-# one's, and from an input's weights to those ``inputs`` further on.
-PART_OF = ("end", "place", "stride", "output_bytes", "input_bytes", "inputs", "product", "unpack")
 NORMS = ("input", "output", "attended", "mlp", "query", "key", "value")
 NORM = ("norm", "norm_bias", "eps")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
@@ -50,6 +47,27 @@ LAYER = (  # begins with its sizes, which are read alone where all layers have t
     "beta", "length", "window", "cap", "sinks", "residual_scale", "scalar",
     *(f"{name}{part}" for name in MAPS for part in MAP),
 )  # fmt: skip
+
+
+class WeightPart(NamedTuple):
+    """A part of a matrix: the number of its outputs, and the address of their weights.
+
+    ``stride``: as the functions at ``product`` and ``unpack`` take it. ``output_bytes``: from an
+    output's weights to the next one's; ``input_bytes``: from an input's weights to those ``inputs``
+    further on.
+    """
+
+    outputs: int
+    place: int
+    stride: int
+    output_bytes: int
+    input_bytes: int
+    inputs: int
+    product: int
+    unpack: int
+
+
+PART_OF = ("end", *WeightPart._fields[1:])  # of all parts' outputs, the end
 ALWAYS = 2**40  # a window without end
 UNEVEN = 512  # elements by which a thread's share may be larger than another's, of whole blocks
 GROWTH = 16  # segments in a range of rows from one end to twice as far
@@ -80,8 +98,7 @@ def area_sizes(
         group, lines = query_heads // kv_heads * rows, query_heads * rows * segments
         of_thread = {
             "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
-            "heads": rows * (query_heads + kv_heads) * dim,
-            "queries": group * dim, "scores": group * SCORES,
+            "queries": group * dim, "scores": max(group * SCORES, 2 * dim),
             "gates": rows * 2 * (inner // threads + UNEVEN),
             "attended": rows * (query_heads * dim // threads + UNEVEN),
             "after_attention": rows * hidden, "after_mlp": rows * hidden,

@@ -4,10 +4,9 @@ Decoders without a pass of their own are computed with these products, layer by 
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain, groupby
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from specx.ops.native.code import Code, loading, openmp, vector_unit
 from specx.ops.native.fields import PART, READABLE, step_of
 from specx.ops.native.functions import ACTIVATIONS, CLAMPED
 from specx.ops.native.rounded import LANES, WIDEST
-from specx.ops.native.tables import bits
+from specx.ops.native.tables import WeightPart, bits
 from specx.ops.packed_weight import Weight
 from specx.ops.spec import MlpSpec
 
@@ -29,7 +28,7 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
     if code is None:
         return False
     own = to.data_ptr(), blocks.data_ptr(), blocks.shape[1], *to.shape  # ``SPREAD``
-    _run(address_of("spread"), [*own, code.address(f"unpack_{form.name}")])
+    _run((address_of("spread"), [*own, code.address(f"unpack_{form.name}")]))
     return True
 
 
@@ -49,21 +48,8 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
         *(each.data_ptr() for each in (values, scales, sums, blocks)), blocks.stride(0),
         rows, count, len(blocks),
     ]  # fmt: skip
-    _run(code.address(f"prompt_{form.name}"), entries)
+    _run((code.address(f"prompt_{form.name}"), entries))
     return True
-
-
-class WeightPart(NamedTuple):
-    """The entries ``PART_OF`` of a part of a weight, with its outputs in place of their end."""
-
-    outputs: int
-    place: int
-    stride: int
-    output_bytes: int
-    input_bytes: int
-    inputs: int
-    product: int
-    unpack: int
 
 
 Call = tuple[int, Sequence[int]]  # of a function, with the entries of its table
@@ -91,8 +77,7 @@ def prepared(weight: Weight) -> RowFunction | None:
     def product(x: Tensor) -> Tensor:
         x, (rows, count) = x.contiguous(), x.shape
         out = torch.empty(rows, columns)
-        for call in _calls(parts, out.data_ptr(), columns, x.data_ptr(), count, rows, count):
-            _run(*call)
+        _run(*_calls(parts, out.data_ptr(), columns, x.data_ptr(), count, rows, count))
         return out
 
     return product
@@ -133,9 +118,16 @@ def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> WeightPart
     )  # fmt: skip
 
 
-def _run(address: int, entries: Sequence[int]) -> None:
-    table = (ctypes.c_int64 * len(entries))(*entries)
-    openmp().GOMP_parallel(ctypes.c_void_p(address), table, torch.get_num_threads(), 0)
+def _run(*calls: Call) -> None:
+    """Call functions one after another on all threads, without waiting in between."""
+    numbers = [number for _, entries in calls for number in entries]
+    tables = (ctypes.c_int64 * len(numbers))(*numbers)
+    place, entries = ctypes.addressof(tables), [len(calls)]
+    for address, own in calls:
+        entries += [address, place]
+        place += 8 * len(own)
+    each, table = address_of("each"), (ctypes.c_int64 * len(entries))(*entries)
+    openmp().GOMP_parallel(ctypes.c_void_p(each), table, torch.get_num_threads(), 0)
 
 
 @cache
@@ -164,48 +156,54 @@ def _code_of(name: str = "") -> Code | None:
     return loading(name).result() if not name or name in READABLE else None
 
 
-class NativeExperts:
-    """The MLPs of experts for few rows. A row's result does not depend on the other rows."""
+def prepared_mixture(
+    mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
+    biases: tuple[Tensor | None, Tensor | None],
+) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:  # fmt: skip
+    """Prepare the MLPs of experts for few rows; return None if there is no code for them.
 
-    def __init__(
-        self, mlp: MlpSpec, gate_up: list[list[WeightPart]], down: list[list[WeightPart]],
-        biases: tuple[Tensor | None, Tensor | None],
-    ) -> None:  # fmt: skip
-        """``gate_up``, ``down``: the parts of each expert's weights; ``biases``: [E, ...]."""
-        self._gate_up, self._down, self._size = gate_up, down, mlp.inner
-        self._hidden = sum(part.outputs for part in down[0])
-        self._kept = biases
-        self._biases = [0 if bias is None else bias.data_ptr() for bias in biases]
-        self._clamp = [bits(each) for each in mlp.clamp or (0.0, 0.0)]
-        activation = mlp.activation if mlp.clamp is None else CLAMPED
-        names = "wait", f"gates_{activation}", "weigh"
-        self._wait, self._gates, self._weigh = (address_of(name) for name in names)
+    ``biases``: [E, ...]. The function computes rows x [T, K] with chosen experts int64 [T, n] and
+    routing weights [T, n] -> [T, K]. A row's result does not depend on the other rows.
+    """
+    is_written = mlp.clamp is not None or mlp.activation in ACTIVATIONS
+    up, out = ([parts_of(each.weight) or [] for each in maps] for maps in (gate_up, down))
+    if not (is_written and mlp.gated and all(chain(up, out))):
+        return None
+    size, hidden = mlp.inner, down[0].weight.shape[0]
+    clamp = [bits(each) for each in mlp.clamp or (0.0, 0.0)]
+    activation = mlp.activation if mlp.clamp is None else CLAMPED
+    wait, gates, weigh = map(address_of, ("wait", f"gates_{activation}", "weigh"))
 
-    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Compute rows x [T, K] with chosen experts int64 [T, n] and routing weights -> [T, K]."""
+    def mixture(x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         (rows, each), (_, count) = chosen.shape, x.shape
         experts = chosen.flatten().tolist()
         order = sorted(range(len(experts)), key=experts.__getitem__)
         x, shares = x.contiguous(), shares.float().contiguous()
         if rows > 1:  # those of an expert have to be adjacent
             x = x[torch.tensor([pair // each for pair in order])]
-        size, hidden, pairs = self._size, self._hidden, len(order)
+        pairs = len(order)
         inner, outputs = torch.empty(pairs, 2 * size), torch.empty(pairs, hidden)
         total = torch.empty(rows, hidden)
+        up_bias, down_bias = (0 if bias is None else bias.data_ptr() for bias in biases)
         places = sorted(range(pairs), key=order.__getitem__)
         numbers = torch.tensor([*places, *(experts[pair] for pair in order)])
         of_pairs = numbers.data_ptr() + 8 * pairs
         groups = [(expert, len([*own])) for expert, own in groupby(order, key=experts.__getitem__)]
-        gate_up = _products(self._gate_up, groups, inner, x, count if rows > 1 else 0, count)
-        down = _products(self._down, groups, outputs, inner, 2 * size, size)
-        gates = [inner.data_ptr(), pairs, size, of_pairs, self._biases[0], *self._clamp]
-        weigh = [
-            total.data_ptr(), outputs.data_ptr(), rows, hidden, each, numbers.data_ptr(),
-            shares.data_ptr(), of_pairs, self._biases[1],
-        ]  # fmt: skip
-        wait = self._wait, [0]
-        _run_all([*gate_up, wait, (self._gates, gates), wait, *down, wait, (self._weigh, weigh)])
+        _run(
+            *_products(up, groups, inner, x, count if rows > 1 else 0, count),
+            (wait, [0]),
+            (gates, [inner.data_ptr(), pairs, size, of_pairs, up_bias, *clamp]),
+            (wait, [0]),
+            *_products(out, groups, outputs, inner, 2 * size, size),
+            (wait, [0]),
+            (weigh, [
+                total.data_ptr(), outputs.data_ptr(), rows, hidden, each, numbers.data_ptr(),
+                shares.data_ptr(), of_pairs, down_bias,
+            ]),
+        )  # fmt: skip
         return total
+
+    return mixture
 
 
 def _products(
@@ -219,26 +217,3 @@ def _products(
         calls += _calls(weights[expert], y, width, source, x_row, among, count)
         first += among
     return calls
-
-
-def prepared_mixture(
-    mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
-    biases: tuple[Tensor | None, Tensor | None],
-) -> NativeExperts | None:  # fmt: skip
-    """Prepare the MLPs of experts; return None if there is no code for them."""
-    is_written = mlp.clamp is not None or mlp.activation in ACTIVATIONS
-    if not (is_written and mlp.gated):
-        return None
-    up, out = ([parts_of(each.weight) or [] for each in maps] for maps in (gate_up, down))
-    return NativeExperts(mlp, up, out, biases) if all(chain(up, out)) else None
-
-
-def _run_all(calls: Sequence[Call]) -> None:
-    """Call functions one after another on all threads, without waiting in between."""
-    numbers = [number for _, entries in calls for number in entries]
-    tables = (ctypes.c_int64 * len(numbers))(*numbers)
-    place, entries = ctypes.addressof(tables), [len(calls)]
-    for address, own in calls:
-        entries += [address, place]
-        place += 8 * len(own)
-    _run(address_of("each"), entries)
