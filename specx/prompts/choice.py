@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from specx.prompts.standing import is_told, standing
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
+_CONTEXTS = 2  # sentences that one may bring as context; one that needs more is not quoted
 _APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
 _ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
 _PLACE = re.compile(
@@ -101,7 +103,7 @@ def pick(
     ``apart``: a chosen sentence does not lower the worth of sentences at least this many candidates
     away.
     """
-    befores = np.array([-1 if each.before is None else each.before for each in candidates])
+    contexts = _contexts(candidates)
     free = np.array([each.quotable for each in candidates])
     disposes = np.array([bool(_DISPOSES.search(each.text)) for each in candidates])
     order = np.arange(len(candidates))
@@ -112,10 +114,19 @@ def pick(
         if apart and chosen.any():
             away = np.abs(order[:, None] - np.flatnonzero(chosen)).min(1)
             gains = gains * np.minimum(1.0, (1 - _APART) + _APART * away / apart)
-        leans = (befores >= 0) & ~chosen[befores]
-        gains[leans] = (gains[leans] + worths[befores[leans]]) / 2
-        best = int(np.argmax(np.where(free, gains, -1.0)))
-        group = [int(befores[best]), best] if leans[best] else [best]
+        groups = {
+            n: [n, *takewhile(lambda each: not chosen[each], brought)]
+            for n, brought in contexts.items()
+        }
+        for n, (own, *brought) in groups.items():
+            gains[n] = (gains[own] + worths[brought].sum()) / (1 + len(brought))
+            if len(brought) > _CONTEXTS:
+                gains[n] = -1.0
+        gains[~free] = -1.0
+        best = int(np.argmax(gains))
+        if gains[best] < 0:
+            break
+        group = groups.get(best, [best])
         free[best] = False
         size = sum(tokens[each] for each in group)
         if chosen.sum() + len(group) > count or (chosen.any() and size > room):
@@ -125,6 +136,15 @@ def pick(
         alike = (rows @ rows[group].T) * (disposes[:, None] == disposes[group])
         told = np.maximum(told, alike.max(1))
     return [int(each) for each in np.flatnonzero(chosen)]
+
+
+def _contexts(candidates: Sequence[Candidate]) -> dict[int, list[int]]:
+    """Return the candidates that a candidate needs as context, the nearest first."""
+    found: dict[int, list[int]] = {}
+    for n, each in enumerate(candidates):
+        if each.before is not None:
+            found[n] = [each.before, *found.get(each.before, [])]
+    return found
 
 
 @cache

@@ -6,7 +6,7 @@ clauses of contracts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,9 +16,12 @@ from specx.documents.document import Paragraph
 from specx.prompts.context import Candidate, is_outcome
 from specx.prompts.features import PATTERNS
 
-_SEPARATE, _COURT, _FIRM, _ABOUT, _USUAL, _DECISION, _MOTION, _SETTLED, _UNSETTLED = (
+(
+    _SEPARATE, _COURT, _FIRM, _ABOUT, _REJECTED, _CHOSEN, _USUAL, _PROMOTES, _DECISION, _MOTION,
+    _SETTLED, _UNSETTLED,
+) = (
     re.compile(each.replace("\n", ""), re.IGNORECASE) for each in PATTERNS["standing"].values()
-)
+)  # fmt: skip
 _DISSENT, _QUOTED, _MOVED, _NO_NEWS = 0.1, 0.5, 0.3, 0.2  # factors on the worth of a sentence
 _DECIDED, _STATED = 1.5, 3.0  # a motion that was settled, and what is called a decision
 _SAYS = re.compile(r"(?:[:;,—–-]|\b(?:that|said|held|stated))\s*$")
@@ -46,10 +49,14 @@ def standing(
     of_paragraphs = np.ones(len(paragraphs))
     of_paragraphs[list(_separate(paragraphs))] = _DISSENT
     of_paragraphs[list(_quoted(paragraphs))] *= _QUOTED
-    of_paragraphs[list(_about_firm(paragraphs))] *= _NO_NEWS
+    sections = list(_sections(paragraphs))
+    of_paragraphs[[n for own in sections if _is_of_firm(paragraphs, own) for n in own]] *= _NO_NEWS
+    rejected = {n for own in sections if _REJECTED.fullmatch(paragraphs[own[0]].text) for n in own}
     made = worths * of_paragraphs[[each.paragraph for each in candidates]]
     for n, each in enumerate(candidates):
-        if _USUAL.search(each.text):
+        if _USUAL.search(each.text) or _PROMOTES.search(each.text):
+            made[n] *= _NO_NEWS
+        if each.paragraph in rejected and not _CHOSEN.search(each.text):
             made[n] *= _NO_NEWS
         if _DECISION.search(each.text):
             made[n] = min(_STATED * made[n], 1.0)
@@ -110,13 +117,14 @@ def _closes(paragraph: Paragraph) -> bool:
     return text.count("”") > opened or (text.count('"') > 1 and text.count('"') % 2 == 0)
 
 
-def _about_firm(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the sections in which a firm describes itself or disclaims warranties."""
-    found: set[int] = set()
+def _sections(paragraphs: Sequence[Paragraph]) -> Iterator[range]:
+    """Yield the paragraphs of each section, the first of which is its heading."""
     begins = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
     for begin, end in pairwise([*begins, len(paragraphs)]):
-        own = range(begin, end)
-        about = _ABOUT.fullmatch(paragraphs[begin].text)
-        if about and any(_FIRM.search(paragraphs[n].text) for n in own):
-            found |= set(own)
-    return found
+        yield range(begin, end)
+
+
+def _is_of_firm(paragraphs: Sequence[Paragraph], section: range) -> bool:
+    """Return True for a section in which a firm describes itself or disclaims warranties."""
+    about = _ABOUT.fullmatch(paragraphs[section[0]].text)
+    return bool(about and any(_FIRM.search(paragraphs[n].text) for n in section))

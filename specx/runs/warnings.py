@@ -29,7 +29,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     """
     notes = [
         f"a digest of {counted(each.sentences or 0, 'sentence')}, chosen from {each.candidates} "
-        "of the text, whose number decides; --sentences asks for another number"
+        f"of the text, {'all that the window holds' if each.capped else 'whose number decides'}; "
+        "--sentences asks for another number"
         for each in prompts
         if each.candidates
     ]

@@ -152,3 +152,50 @@ def test_how_a_report_was_made_is_worth_less() -> None:
     made = "We conducted this review in accordance with government auditing standards."
     found = worths_in("We also interviewed eight commissioners.", made, found_that)
     assert max(value for text, value in found.items() if text != found_that) < found[found_that]
+
+
+def test_advertisements_and_greetings_are_no_news() -> None:
+    news = "The ferry sails every hour from May, and costs four crowns for a bicycle."
+    usual = (
+        "This episode is brought to you by a company that sells mattresses by post.",
+        "Use the promo code BRIDGE for 20 % off your first mattress in the shop.",
+        "Hello everyone, and a warm welcome to all of you in this hall.",
+        "Subscribe to our letters, so that you never miss anything on bridges.",
+        "Read more about the bridge and its ferry on the page of the harbour.",
+    )
+    found = worths_in(news, *usual)
+    assert max(found[each] for each in usual) < 0.3 * found[news]
+
+
+def test_an_alternative_that_was_not_chosen_is_worth_less() -> None:
+    titles = ("Proposal", "Alternatives considered", "Drawbacks")
+    texts = (
+        "We build a bridge of steel.",
+        "We dig a tunnel under it.",
+        "Steel costs four times more.",
+    )
+    told = worths_in(
+        *(each for pair in zip(titles, texts, strict=True) for each in pair), headings=titles
+    )
+    proposal, alternative, drawback = (told[each] for each in texts)
+    assert alternative < 0.3 * proposal == 0.3 * drawback
+    decided = "The group decided against a tunnel, which costs more."
+    assert worths_in(titles[1], decided, headings=titles)[decided] == proposal
+
+
+def test_a_sentence_brings_all_that_it_needs_as_context() -> None:
+    texts = [f"Sentence {n} on ships, bridges and ferries." for n in range(6)]
+    needs = (None, None, 1, 2, 3, None)
+    found = [
+        Candidate(n, 0, len(text), text, before=before)
+        for n, (text, before) in enumerate(zip(texts, needs, strict=True))
+    ]
+
+    def chosen(*worths: float, count: int) -> list[int]:
+        rows = np.eye(6, dtype=np.float32)
+        return pick(found, rows, np.array(worths), [20] * 6, count=count, room=1000)
+
+    assert chosen(0.2, 0.1, 0.1, 0.9, 0, 0.1, count=4) == [0, 1, 2, 3]
+    assert chosen(0.2, 0.1, 0.1, 0.9, 0, 0.1, count=2) == [0, 1]  # no room for three
+    assert 4 not in chosen(0.2, 0, 0, 0, 0.9, 0.1, count=4)  # it needs three
+    assert chosen(0, 0, 0.8, 0.1, 0.9, 0, count=4) == [1, 2, 3, 4]  # two of which are there
