@@ -191,27 +191,17 @@ class Context:
         return -1
 
     def introduction(self, number: int, start: int, quoted: Collection[int]) -> str:
-        """Return what a quoted sentence is part of: the lead-in of its list, or who says it.
+        """Return who says a sentence that begins at ``start``, else the end of its list's lead-in.
 
-        ``start``: its first character in the paragraph; ``quoted``: paragraphs that are quoted.
-        Empty if there is neither. Of a long lead-in it is the end.
+        Empty if there is neither, or if the lead-in is in one of the ``quoted`` paragraphs.
         """
-        text = self.text(number)
-        if start and (who := SPEAKS.match(text)):
-            return who[0].strip()
-        if not self.items[number] or start > len(text) - len(said(text)):
-            return ""
-        above = self.announcing(number)
-        if above < 0 or above in quoted:
-            return ""
-        lead = " ".join(self.text(above).split())
-        spans = sentence_spans(lead)
-        lead = lead[spans[-1][0] :] if spans else lead
-        return (
-            lead
-            if len(lead) <= LONGEST_HEADING
-            else f"… {lead[2 - LONGEST_HEADING :].partition(' ')[2]}"
-        )
+        if start:
+            who = SPEAKS.match(self.text(number))
+            return who[0].strip() if who else ""
+        above = self.announcing(number) if self.items[number] else -1
+        lead = "" if above < 0 or above in quoted else " ".join(self.text(above).split())
+        cut = len(lead) > LONGEST_HEADING
+        return f"… {lead[2 - LONGEST_HEADING :].partition(' ')[2]}" if cut else lead
 
     def with_leads(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield candidates, each with the number of the candidate that it needs as context."""

@@ -49,8 +49,8 @@ class Digest:
         most: int = LONGEST_DIGEST,
         whole: bool = False,
     ) -> None:
-        self.tokenizer, self._sentences, self._whole = tokenizer, sentences, whole
-        self._most = most
+        self.tokenizer, self._whole = tokenizer, whole
+        self._sentences, self._most = sentences, most
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -173,16 +173,13 @@ def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Piece]:
 
 
 def _introduced(document: Document, units: Sequence[Unit]) -> list[Unit]:
-    """Return the units, with the beginning of what a marked one is part of in place of a heading.
-
-    It is the lead-in of an item's list, unless that is quoted, too, or who speaks in a paragraph.
-    """
+    """Return the units; quoted ones have their speaker or their list's lead-in as heading."""
     context = Context(document.paragraphs)
     quoted = {each.paragraph for each in units if each.marked}
     made = []
     for unit in units:
         text = context.introduction(unit.paragraph, unit.start, quoted) if unit.marked else ""
-        made.append(replace(unit, heading=text) if text else unit)
+        made.append(replace(unit, heading=text or unit.heading))
     return made
 
 

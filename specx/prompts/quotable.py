@@ -59,7 +59,7 @@ _CUT_OFF = re.compile(
     r"|this|these|its|their|our|your|into|than|if|when|because)$",
     re.IGNORECASE,
 )
-_BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
+_PAIRS = (("(", ")"), ("[", "]"), ("“", "”"))
 _CLAUSE = re.compile(  # where a list within a long sentence goes on
     r"(?<=[:;,—–-])(?: and| or)? (?=\((?:[a-z]|[ivx]{1,4}|\d{1,2}|[A-Z])\) )"
 )
@@ -149,15 +149,6 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     texts = [n for n in worded if paragraphs[n].kind in QUOTED] or worded
     found = [each for n in texts for each in _spans(paragraphs[n].text, n)]
     return [found[place] for place in first_places([each.text for each in found])]
-
-
-def _is_balanced(text: str, opening: str, closing: str) -> bool:
-    depth = 0
-    for char in text:
-        depth += (char == opening) - (char == closing)
-        if depth < 0:
-            return False
-    return depth == 0
 
 
 def _sentences(paragraphs: Sequence[Paragraph], context: Context, number: int) -> list[Candidate]:
@@ -261,5 +252,5 @@ def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
         and not _FORMULA.search(sentence)
         and (item or not _CUT_OFF.search(sentence))
         and sentence.count("://") < 2  # no list of addresses
-        and all(_is_balanced(text, *pair) for pair in _BRACKETS)
+        and all(text.count(a) == text.count(b) and text.find(a) <= text.find(b) for a, b in _PAIRS)
     )
