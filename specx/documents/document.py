@@ -16,7 +16,7 @@ Kind = Literal[
     "notebook",
 ]  # fmt: skip
 
-LONGEST_HEADING = 40  # characters that a citation shows of one
+LONGEST_HEADING = 64  # characters that a citation shows of one
 # A line with this many characters, and this share of the document's, tells too little.
 _LONG_LINE, _LARGE_LINE = 5000, 0.05
 

@@ -35,6 +35,7 @@ from specx.profile.schema import (
     MTP_TYPES,
     REASONING_TOKENS,
     SHORTEST_DIGEST,
+    TOKENS_PER_SENTENCE,
     TOKENS_PER_WORD,
     AutoTree,
     DigestPrompt,

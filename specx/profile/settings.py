@@ -12,6 +12,7 @@ from specx.errors import UsageError
 from specx.profile.profile import GenerationSettings, LongDocuments, Profile
 from specx.profile.schema import (
     LONGEST_INTERVAL,
+    TOKENS_PER_SENTENCE,
     AutoTree,
     Device,
     DigestPrompt,
@@ -142,7 +143,8 @@ def resolve(
     cache = _draft_cache(profile, method, models)
     asks = method in ASKING and cache.policy == "cross-model"
     sampling, origins = resolve_sampling(profile, models.generation_config, cli_overrides)
-    limit = profile.output_limit
+    window = min(profile.target.window or models.window, models.window)
+    limit = _limit(profile, window)
     chosen = {key: _listed(value) for key, value in vars(sampling).items()}
     resolved = profile.changed(generation={**chosen, "max_new_tokens": limit})
     return Settings(
@@ -152,7 +154,7 @@ def resolve(
         long_documents=profile.long_documents,
         sources=profile.sources,
         revision=profile.target.revision,
-        window=min(profile.target.window or models.window, models.window),
+        window=window,
         limit=limit,
         limit_follows=profile.generation.max_new_tokens is None,
         keep=profile.keep,
@@ -236,6 +238,18 @@ def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSe
     chunk = min(WINDOW_CHUNK, window)
     recent = {"chunk": chunk, "top_k": max(1, (window - 1) // chunk), "sink": 0, "every": 1}
     return cache.changed(policy="streaming", **recent)
+
+
+def _limit(profile: Profile, window: int) -> int:
+    """Return the output limit in tokens.
+
+    A digest whose length nobody asked for takes at most half of the window.
+    """
+    limit, prompt = profile.output_limit, profile.prompt
+    by_length = isinstance(prompt, DigestPrompt) and prompt.sentences is None
+    if by_length and profile.generation.max_new_tokens is None:
+        limit = min(limit, max(window // 2 // TOKENS_PER_SENTENCE, 1) * TOKENS_PER_SENTENCE + 1)
+    return limit
 
 
 def _layer(cache: DraftCacheSettings, models: Facts) -> int:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +24,11 @@ from specx.prompts.standing import is_told, standing
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
-_APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
+_CONTEXTS = 2  # sentences that one may bring as context; one that needs more is not quoted
 _ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
 _PLACE = re.compile(
     r"(?:first|last) (?:\d|tenth)|(?:log |1/)?(?:place|back)\b|place\^2|beginning |end "
     r"|section place|(?:first|last) section|.*, (?:end|begin)$"
-)
-# What the document itself decides, in the present: no other sentence tells it, however alike.
-_DISPOSES = re.compile(
-    r"\b(?:we|i|(?:is|are|be)(?: \w+ly| hereby| therefore| also)?) "
-    r"(?:affirm|revers|vacat|remand|dismiss|den(?:y|ied)|grant|sustain|overrul|uph[eo]ld|quash"
-    r"|set aside)|^(?:the )?[\w ]{0,20}(?:affirm|revers|remand|dismiss|den[iy]|grant)ed\W*$",
-    re.IGNORECASE,
 )
 
 
@@ -48,10 +42,10 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    The most important candidates are chosen; in a story or a talk, the chosen candidates are spread
-    over all of its parts. A sentence that needs another sentence as context is chosen together with
-    that sentence, and both count. ``tokens``: the number of tokens of each candidate. The chosen
-    candidates have at most ``room`` tokens in total, unless there is only one.
+    The most important candidates are chosen. A sentence that needs another sentence as context is
+    chosen together with that sentence, and both count. ``tokens``: the number of tokens of each
+    candidate. The chosen candidates have at most ``room`` tokens in total, unless there is only
+    one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
@@ -62,8 +56,7 @@ def choose(
         worths[-len(worths) // _ENDING :] *= _ENDS
     if len(candidates) > count:
         worths = corrected(paragraphs, candidates, values, logits, worths, told=told)
-    apart = len(candidates) / count if told else 0.0
-    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room, apart=apart)
+    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room)
 
 
 def score(
@@ -94,36 +87,37 @@ def pick(
     *,
     count: int,
     room: int,
-    apart: float = 0.0,
 ) -> list[int]:
-    """Choose sentences greedily by worth. Repeating a chosen sentence's content lowers the worth.
-
-    ``apart``: a chosen sentence does not lower the worth of sentences at least this many candidates
-    away.
-    """
-    befores = np.array([-1 if each.before is None else each.before for each in candidates])
+    """Choose sentences greedily by worth. To repeat what is chosen lowers the worth."""
+    contexts: dict[int, list[int]] = {}  # of each that needs some, the nearest first
+    for n, each in enumerate(candidates):
+        if each.before is not None:
+            contexts[n] = [each.before, *contexts.get(each.before, [])]
     free = np.array([each.quotable for each in candidates])
-    disposes = np.array([bool(_DISPOSES.search(each.text)) for each in candidates])
-    order = np.arange(len(candidates))
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
     while chosen.sum() < count and free.any():
         gains = worths * (1 - _TOLD * told) * np.where(told < _ALIKE, 1.0, _AGAIN)
-        if apart and chosen.any():
-            away = np.abs(order[:, None] - np.flatnonzero(chosen)).min(1)
-            gains = gains * np.minimum(1.0, (1 - _APART) + _APART * away / apart)
-        leans = (befores >= 0) & ~chosen[befores]
-        gains[leans] = (gains[leans] + worths[befores[leans]]) / 2
-        best = int(np.argmax(np.where(free, gains, -1.0)))
-        group = [int(befores[best]), best] if leans[best] else [best]
+        groups = {
+            n: [n, *takewhile(lambda place: not chosen[place], brought)]
+            for n, brought in contexts.items()
+        }
+        for n, (own, *brought) in groups.items():
+            gains[n] = (gains[own] + worths[brought].sum()) / (1 + len(brought))
+            if len(brought) > _CONTEXTS:
+                gains[n] = -1.0
+        gains[~free] = -1.0
+        best = int(np.argmax(gains))
+        if gains[best] < 0:
+            break
+        group = groups.get(best, [best])
         free[best] = False
         size = sum(tokens[each] for each in group)
         if chosen.sum() + len(group) > count or (chosen.any() and size > room):
             continue
         room -= size
         chosen[group], free[group] = True, False
-        alike = (rows @ rows[group].T) * (disposes[:, None] == disposes[group])
-        told = np.maximum(told, alike.max(1))
+        told = np.maximum(told, (rows @ rows[group].T).max(1))
     return [int(each) for each in np.flatnonzero(chosen)]
 
 

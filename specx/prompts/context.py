@@ -1,10 +1,10 @@
 """Find the context that a sentence needs: the question before an answer, the lead-in of a list."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from specx.documents.document import Paragraph
+from specx.documents.document import LONGEST_HEADING, Paragraph
 from specx.documents.prose import is_sentence
 from specx.documents.sentences import sentence_spans
 from specx.documents.shapes import (
@@ -25,6 +25,7 @@ _OWN = (
     "|introduction|reference|survey|review|memo|file|edition|volume|project|tool|policy|act"
 )
 _NEEDS_CONTEXT = re.compile(
+    r"(?:(?:and|so|but|or|also|now|again|yet|still|okay|yeah|plus)\b,? +)*"  # as speakers begin
     r"(?!it (?:is|was|has been) (?:\w+ly )?(?:(?:\w+(?:ed|en)(?: by [\w. ]{1,40})?|true|clear) that"
     r"|(?:recommended|required|decided|agreed|possible|important|necessary|hard|easy|best|time)"
     r" (?:that|to))\b)"
@@ -33,8 +34,8 @@ _NEEDS_CONTEXT = re.compile(
     rf"\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
     r"|(?:it|they|he|she|his|her|their|its|them|him|both|neither|either|here|another|others?)\b"
     r"|(?:however|therefore|thus|hence|moreover|furthermore|nevertheless|nonetheless|otherwise"
-    r"|instead|similarly|likewise|also|then|consequently|accordingly|conversely|meanwhile|besides"
-    r"|additionally|finally|indeed|again|still|yet|so|but|and|or|nor|for (?:example|instance)|e\.g"
+    r"|instead|similarly|likewise|then|consequently|accordingly|conversely|meanwhile|besides"
+    r"|additionally|finally|indeed|nor|for (?:example|instance)|e\.g"
     r"|i\.e|in (?:addition|contrast|particular|fact|other words|turn|short|that|these|this|those"
     r"|such|each|both|either|the (?:same|above|latter|former|second|following))|see|cf"
     r"|as (?:a (?:result|consequence)|above|before|described|noted|shown|such|mentioned)"
@@ -63,6 +64,7 @@ DEFINES = re.compile(
     re.DOTALL,
 )
 CLAUSE_MARK = re.compile(r"\((?:[a-z]|[ivx]{1,4}|\d{1,2}|[A-Z])\) ")
+SPEAKS = re.compile(r"[A-Z][\w.’'/ -]{0,30}: ")  # in minutes and talks
 _WORD = re.compile(r"(?<!\S)[^\W\d_][^\W\d_'’-]+(?![^\s.,;:—–-])")
 _SIGNS = str.maketrans("bcdefghijklmnopqrstuvwxyz023456789", "a" * 25 + "1" * 9)
 _LONGEST_ANSWER = 60  # characters
@@ -187,6 +189,19 @@ class Context:
             if announces and (not mark or _mark(self.text(above)) != mark):
                 return above
         return -1
+
+    def introduction(self, number: int, start: int, quoted: Collection[int]) -> str:
+        """Return who says a sentence that begins at ``start``, else the end of its list's lead-in.
+
+        Empty if there is neither, or if the lead-in is in one of the ``quoted`` paragraphs.
+        """
+        if start:
+            who = SPEAKS.match(self.text(number))
+            return who[0].strip() if who else ""
+        above = self.announcing(number) if self.items[number] else -1
+        lead = "" if above < 0 or above in quoted else " ".join(self.text(above).split())
+        cut = len(lead) > LONGEST_HEADING
+        return f"… {lead[2 - LONGEST_HEADING :].partition(' ')[2]}" if cut else lead
 
     def with_leads(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield candidates, each with the number of the candidate that it needs as context."""

@@ -18,7 +18,7 @@ from specx.documents.text import stripped
 from specx.errors import ModelError
 from specx.profile import LONGEST_DIGEST, SHORTEST_DIGEST
 from specx.prompts.choice import choose
-from specx.prompts.context import Candidate
+from specx.prompts.context import Candidate, Context
 from specx.prompts.prompt import Piece, Prompt, Unit, make_units, too_little_room
 from specx.prompts.quotable import quotable
 from specx.prompts.quotation import LONGEST, DigestReader
@@ -30,7 +30,7 @@ _GROWTH = 1.4  # sentences of a digest for the square root of the document's
 
 
 class Digest:
-    """Prompts for a digest of ``sentences`` sentences; None: by the document's length.
+    """Prompts for a digest of ``sentences`` sentences; None: at most ``most``, by the length.
 
     ``whole``: the prompt has all of the text, with more sentences marked than the pair copies; for
     measurements on long input.
@@ -41,8 +41,16 @@ class Digest:
 
     final = True  # a sentence is handed on once it is whole and checked
 
-    def __init__(self, tokenizer: Any, sentences: int | None, *, whole: bool = False) -> None:
-        self.tokenizer, self._sentences, self._whole = tokenizer, sentences, whole
+    def __init__(
+        self,
+        tokenizer: Any,
+        sentences: int | None,
+        *,
+        most: int = LONGEST_DIGEST,
+        whole: bool = False,
+    ) -> None:
+        self.tokenizer, self._whole = tokenizer, whole
+        self._sentences, self._most = sentences, most
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -69,7 +77,7 @@ class Digest:
         counts = count_tokens([each.text for each in found])
         found = _readable(found, counts)
         sizes = [size + 2 for size in counts]  # its marker, and a full stop
-        asked = self._sentences or usual_sentences(len(found))
+        asked = self._sentences or min(usual_sentences(len(found)), self._most)
         count = asked
         if self._whole:
             count = max(count, min(room, sum(counts)) // _SPARSEST)
@@ -83,8 +91,12 @@ class Digest:
             room = min(room, max(_READ * count, _LEAST_READ, taken))
         pieces = list(_pieces(document, {each.paragraph for each in found}, chosen))
         units = make_units(document, count_tokens, longest=room - 2, pieces=pieces)
-        by_length = self._sentences is None
-        return [replace(self._prompt(units, room, asked), candidates=by_length * len(found))]
+        units = _introduced(document, units)
+        prompt = self._prompt(units, room, asked)
+        if self._sentences is None:
+            capped = self._most < usual_sentences(len(found))
+            prompt = replace(prompt, candidates=len(found), capped=capped)
+        return [prompt]
 
     def reader(self, prompt: Prompt) -> DigestReader:
         """Return a reader for the output, which cuts off text beyond the end of a sentence."""
@@ -158,6 +170,17 @@ def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Piece]:
     start, end = stripped(text, start, end)
     if start < end:
         yield number, start, end, False
+
+
+def _introduced(document: Document, units: Sequence[Unit]) -> list[Unit]:
+    """Return the units; quoted ones have their speaker or their list's lead-in as heading."""
+    context = Context(document.paragraphs)
+    quoted = {each.paragraph for each in units if each.marked}
+    made = []
+    for unit in units:
+        text = context.introduction(unit.paragraph, unit.start, quoted) if unit.marked else ""
+        made.append(replace(unit, heading=text or unit.heading))
+    return made
 
 
 def _encoded(unit: Unit) -> str:

@@ -21,6 +21,7 @@ from specx.prompts.context import (
     DEFINES,
     LONGEST,
     QUOTED,
+    SPEAKS,
     Candidate,
     Context,
     answer,
@@ -52,8 +53,13 @@ _GREETING = re.compile(
 )
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _ISSUE = re.compile(r"(?:the|two) (?:\w+ )?(?:issue|question)s?\b.{0,40}\b(?:is|are)\b", re.I)
-_BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
-_SPEAKS = re.compile(r"[A-Z][\w.’'/ -]{0,30}: ")  # in minutes and talks
+# What stood behind it was code, a link, or in another paragraph.
+_CUT_OFF = re.compile(
+    r"\b(?:an?|the|as|of|to|in|on|at|for|with|by|from|and|or|nor|but|is|are|was|were|be|been|that|which"
+    r"|this|these|its|their|our|your|into|than|if|when|because)$",
+    re.IGNORECASE,
+)
+_PAIRS = (("(", ")"), ("[", "]"), ("“", "”"))
 _CLAUSE = re.compile(  # where a list within a long sentence goes on
     r"(?<=[:;,—–-])(?: and| or)? (?=\((?:[a-z]|[ivx]{1,4}|\d{1,2}|[A-Z])\) )"
 )
@@ -127,7 +133,7 @@ def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float
         and (
             paragraphs[each.paragraph].kind == "item"
             or is_sentence(each.text)
-            or _SPEAKS.match(each.text)
+            or SPEAKS.match(each.text)
         )
     ]
     return sum(len(each.text) for each in long) / body if body else 0.0
@@ -143,15 +149,6 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     texts = [n for n in worded if paragraphs[n].kind in QUOTED] or worded
     found = [each for n in texts for each in _spans(paragraphs[n].text, n)]
     return [found[place] for place in first_places([each.text for each in found])]
-
-
-def _is_balanced(text: str, opening: str, closing: str) -> bool:
-    depth = 0
-    for char in text:
-        depth += (char == opening) - (char == closing)
-        if depth < 0:
-            return False
-    return depth == 0
 
 
 def _sentences(paragraphs: Sequence[Paragraph], context: Context, number: int) -> list[Candidate]:
@@ -253,6 +250,7 @@ def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
         and len(sentence) <= LONGEST
         and not aside
         and not _FORMULA.search(sentence)
+        and (item or not _CUT_OFF.search(sentence))
         and sentence.count("://") < 2  # no list of addresses
-        and all(_is_balanced(text, *pair) for pair in _BRACKETS)
+        and all(text.count(a) == text.count(b) and text.find(a) <= text.find(b) for a, b in _PAIRS)
     )

@@ -127,6 +127,8 @@ class DigestReader(OutputReader):
         self.text += f"{gap}{quote.sentence} [{quote.citation}]"
 
     def _begin(self, place: int) -> None:
+        if self._kept < 0 and not self._in_a_row and place >= len(self._paragraphs):
+            place = 0  # at the beginning of a text the marker may be wrong, and the sentence right
         self._place = place
         if self._kept < place < len(self._paragraphs):
             self._distance = Distance(self._paragraphs[place])

@@ -1,28 +1,24 @@
 """Lower the worth of sentences that are not the document's own statements.
 
-Readers take a quoted sentence for a statement of the document. That is wrong for a dissent, a
-quoted judgment, a motion that was not voted on, a firm's description of itself, and standard
-clauses of contracts.
+Readers take a quoted sentence for a statement of the document. That is wrong for a dissent and a
+rejected alternative. An advertisement, a firm's description of itself and the standard clauses of
+contracts say nothing about it.
 """
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from specx.documents.document import Paragraph
-from specx.prompts.context import Candidate, is_outcome
+from specx.prompts.context import Candidate
 from specx.prompts.features import PATTERNS
 
-_SEPARATE, _COURT, _FIRM, _ABOUT, _USUAL, _DECISION, _MOTION, _SETTLED, _UNSETTLED = (
+_SEPARATE, _COURT, _REJECTED, _CHOSEN, _USUAL, _PROMOTES = (
     re.compile(each.replace("\n", ""), re.IGNORECASE) for each in PATTERNS["standing"].values()
 )
-_DISSENT, _QUOTED, _MOVED, _NO_NEWS = 0.1, 0.5, 0.3, 0.2  # factors on the worth of a sentence
-_DECIDED, _STATED = 1.5, 3.0  # a motion that was settled, and what is called a decision
-_SAYS = re.compile(r"(?:[:;,—–-]|\b(?:that|said|held|stated))\s*$")
-_MOST_QUOTED = 60  # paragraphs of one quotation
+_DISSENT, _NO_NEWS = 0.1, 0.2  # factors on the worth of a sentence
 _BEGINNING = 0.1  # of the document, where an opinion stands that is the document's own
 _HE = re.compile(r"\b(?:he|she|him|her|his|hers)\b", re.IGNORECASE)
 _PAST = re.compile(r"\b(?:was|were|had|said|did|went|came|\w{3,}ed)\b")
@@ -45,19 +41,12 @@ def standing(
     """Return the worths, lowered for text that is not the document's own statement: float [N]."""
     of_paragraphs = np.ones(len(paragraphs))
     of_paragraphs[list(_separate(paragraphs))] = _DISSENT
-    of_paragraphs[list(_quoted(paragraphs))] *= _QUOTED
-    of_paragraphs[list(_about_firm(paragraphs))] *= _NO_NEWS
+    rejected = _rejected(paragraphs)
     made = worths * of_paragraphs[[each.paragraph for each in candidates]]
     for n, each in enumerate(candidates):
-        if _USUAL.search(each.text):
+        alternative = each.paragraph in rejected and not _CHOSEN.search(each.text)
+        if alternative or _USUAL.search(each.text) or _PROMOTES.search(each.text):
             made[n] *= _NO_NEWS
-        if _DECISION.search(each.text):
-            made[n] = min(_STATED * made[n], 1.0)
-        if _MOTION.match(each.text):
-            settled = _SETTLED.search(each.text) and not _UNSETTLED.search(each.text)
-            made[n] *= _DECIDED if settled else _MOVED
-        if is_outcome(each.text) and each.before is not None:  # worth as much as what it settles
-            made[n] = made[each.before] = _DECIDED * max(worths[n], worths[each.before])
     return made
 
 
@@ -86,37 +75,13 @@ def _separate(paragraphs: Sequence[Paragraph]) -> set[int]:
     return found
 
 
-def _quoted(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the paragraphs of quotations that a sentence introduces: The court said:"""
+def _rejected(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the paragraphs in sections of alternatives that were considered or rejected."""
     found: set[int] = set()
-    n = 1
-    while n < len(paragraphs):
-        text, above = paragraphs[n].text, paragraphs[n - 1].text
-        if text.startswith(("“", '"')) and _SAYS.search(above):
-            end = n
-            while end < min(len(paragraphs) - 1, n + _MOST_QUOTED) and not _closes(paragraphs[end]):
-                end += 1
-            end = end if _closes(paragraphs[end]) else n
-            found |= set(range(n, end + 1))
-            n = end
-        n += 1
-    return found
-
-
-def _closes(paragraph: Paragraph) -> bool:
-    """Return True if a paragraph ends the quotation that it begins or continues."""
-    text = paragraph.text
-    opened = text.count("“") - text.startswith("“")
-    return text.count("”") > opened or (text.count('"') > 1 and text.count('"') % 2 == 0)
-
-
-def _about_firm(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the sections in which a firm describes itself or disclaims warranties."""
-    found: set[int] = set()
-    begins = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
-    for begin, end in pairwise([*begins, len(paragraphs)]):
-        own = range(begin, end)
-        about = _ABOUT.fullmatch(paragraphs[begin].text)
-        if about and any(_FIRM.search(paragraphs[n].text) for n in own):
-            found |= set(own)
+    within = False
+    for n, each in enumerate(paragraphs):
+        if each.kind == "heading":
+            within = _REJECTED.fullmatch(each.text) is not None
+        if within:
+            found.add(n)
     return found

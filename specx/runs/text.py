@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 from specx.decoding.target import SourceSettings
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE
-from specx.profile import LONGEST_DIGEST, REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
+from specx.profile import (
+    LONGEST_DIGEST,
+    REASONING_TOKENS,
+    TOKENS_PER_SENTENCE,
+    DigestPrompt,
+    InstructPrompt,
+    Settings,
+)
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt
 from specx.prompts.reasoning import CLOSING, Thinking
 from specx.prompts.sources import DocumentTokens, sentence_sources
 from specx.records import Attention, Event, Finished, Step, Stop
+from specx.reports.progress import counted
 from specx.reports.report import UNSAID
 from specx.runs.tasks import Question
 
@@ -29,7 +37,8 @@ def prompt_kind(settings: Settings, tokenizer: Any) -> "Digest | Instruct":
     if isinstance(prompt, DigestPrompt):
         from specx.prompts.digest import Digest  # with many patterns to compile
 
-        return Digest(tokenizer, prompt.sentences)
+        most = settings.limit // TOKENS_PER_SENTENCE if settings.limit_follows else LONGEST_DIGEST
+        return Digest(tokenizer, prompt.sentences, most=most)
     return Instruct.of(tokenizer, prompt, behind=settings.keep)
 
 
@@ -71,8 +80,8 @@ def room_of(settings: Settings, reasoning: int) -> int:
     output, advice = f"max_new_tokens is {limit}", "lower max_new_tokens"
     prompt, follows = settings.prompt, settings.limit_follows
     if follows and isinstance(prompt, DigestPrompt):
-        output = f"{prompt.sentences or LONGEST_DIGEST} sentences may take {limit} tokens"
-        advice = "ask for fewer sentences"
+        sentences = counted(prompt.sentences or 1, "sentence")
+        output, advice = f"{sentences} may take {limit} tokens", "ask for fewer sentences"
     elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
         output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
     raise UsageError(

@@ -28,8 +28,13 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     A digest reads only running text of the body.
     """
     notes = [
-        f"the digest has {counted(each.sentences or 0, 'sentence')} because there are "
-        f"{each.candidates} to choose from; --sentences sets another number"
+        f"the digest has {counted(each.sentences or 0, 'sentence')} because "
+        + (
+            "the window holds no more"
+            if each.capped
+            else f"there are {each.candidates} to choose from"
+        )
+        + "; --sentences sets another number"
         for each in prompts
         if each.candidates
     ]

@@ -32,15 +32,15 @@ def test_words(paragraph: Paragraph, words: str, counted: str) -> None:
 @pytest.mark.parametrize(
     ("heading", "shown"),
     [
-        ("x" * 40, "x" * 40),
-        ("x" * 41, "x" * 40 + " …"),
+        ("x" * 64, "x" * 64),
+        ("x" * 65, "x" * 64 + " …"),
         (
-            "What the council should do, and when it can do so",
-            "What the council should do, and when it …",
+            "What the council should do, when it can do so, and who is to pay for it",
+            "What the council should do, when it can do so, and who is to …",
         ),
         (
-            "The river, as it was measured this year: its banks",
-            "The river, as it was measured this …",
+            "The river, its mouth and its harbour, as it was measured this year: its banks",
+            "The river, its mouth and its harbour, as it was measured this …",
         ),
         ("Two\nlines", "Two lines"),
     ],

@@ -3,33 +3,23 @@
 import numpy as np
 
 from specx.documents.document import Paragraph
-from specx.prompts.choice import choose, pick
+from specx.prompts.choice import pick
 from specx.prompts.context import Candidate
 from specx.prompts.features import Vectors
 from specx.prompts.quotable import candidates
 from specx.prompts.standing import is_told, standing
 
-_BELOW = "The lower court issued a judgment for the town and closed the case of the miller."
-_OTHER = "The mill stands at the end of the valley."
-
-
-def picked(last: str) -> list[str]:
-    texts = [_BELOW, _OTHER, last]
-    found = [Candidate(n, 0, len(each), each) for n, each in enumerate(texts)]
-    worths = np.array([0.9, 0.5, 0.7])
-    rows = Vectors.of(texts).rows
-    rows[2] = 0.8 * rows[0] + 0.6 * rows[2]  # alike
-    chosen = pick(found, rows, worths, [20] * 3, count=2, room=1000)
-    return [texts[n] for n in chosen]
-
-
-def test_what_is_decided_is_not_told_by_what_another_court_did() -> None:
-    for decided in ("The judgment is AFFIRMED.", "We reverse the judgment.", "Judgment affirmed."):
-        assert picked(decided) == [_BELOW, decided]
-
 
 def test_what_is_told_already_is_worth_less() -> None:
-    assert picked("The court had issued a judgment for the town.") == [_BELOW, _OTHER]
+    texts = [
+        "The lower court issued a judgment for the town and closed the case of the miller.",
+        "The mill stands at the end of the valley.",
+        "The court had issued a judgment for the town.",
+    ]
+    found = [Candidate(n, 0, len(each), each) for n, each in enumerate(texts)]
+    rows = Vectors.of(texts).rows
+    rows[2] = 0.8 * rows[0] + 0.6 * rows[2]  # alike
+    assert pick(found, rows, np.array([0.9, 0.5, 0.7]), [20] * 3, count=2, room=1000) == [0, 1]
 
 
 def worths_in(*texts: str, headings: tuple[str, ...] = ()) -> dict[str, float]:
@@ -51,36 +41,6 @@ def test_a_dissent_is_not_the_decision() -> None:
         *opinion, "HOWARD, Circuit Judge, with whom BOUDIN, J., joins, concurring.", dissent
     )
     assert again[dissent] < 0.2 * again[held]
-
-
-def test_a_quoted_judgment_is_not_this_one() -> None:
-    quoted = "It must be refused by a judge only in a very grave case."
-    begins, ends = "“Such an order is permissible.", "It was refused here.”"
-    own = "The applications are dismissed by this court."
-    found = worths_in("In Re T the Supreme Court provided that;", begins, quoted, ends, own)
-    assert found[quoted] == 0.5 * found[own]
-
-
-def test_a_motion_is_worth_what_became_of_it() -> None:
-    asked = "Motion: drop the requirement for all of the instructors."
-    kept = "Motion: keep the requirement for all of the trainers. Seconded. Passed."
-    lost = "Motion: hire his friend to run the servers for now (not seconded)"
-    found = worths_in("The board met.", asked, kept, lost)
-    assert found[kept] > 3 * max(found[asked], found[lost])
-
-
-def test_what_is_called_a_decision_counts_more() -> None:
-    said = "Ann: the tests of the parser take far too long."
-    called = (
-        "Decision: the parser gets tests of its own.",
-        "Resolved: Tom writes the tests in May.",
-        "We hold that parsers are to be tested.",
-        "{12} We reverse what the first reader of it wrote.",
-        "Chosen option: a parser that is made from a grammar.",
-        "The rule of 2021 on parsers is hereby revoked.",
-    )
-    found = worths_in(said, *called)
-    assert min(found[each] for each in called) >= 2 * found[said]
 
 
 def test_what_stands_in_every_contract_is_no_news() -> None:
@@ -119,25 +79,8 @@ def test_an_outcome_in_a_line_of_its_own_brings_what_was_decided() -> None:
 def test_what_a_firm_says_of_itself_is_no_news() -> None:
     firm = "Founded in 2012 and headquartered in New York, the firm reviews much software."
     flaw = "The audit uncovered flaws that let anybody take all of the funds."
-    titles = ("About Acorn Security", "Summary")
-    found = worths_in(titles[0], firm, titles[1], flaw, headings=titles)
+    found = worths_in(firm, flaw)
     assert found[firm] < 0.3 * found[flaw]
-
-
-def test_a_story_is_told_to_its_end() -> None:
-    who = ["Ann", "He", "She", "Tom", "The miller", "His wife"]
-    places = ["mill", "river", "tower", "garden", "harbour", "forest", "chapel"]
-    words = ["stay", "wait", "listen", "come", "look", "speak", "sing", "run"]
-    texts = [
-        f"{who[n % 6]} walked to the {places[n % 7]}, and “{words[n % 8]},” he said on day {n}."
-        for n in range(36)
-    ]
-    paragraphs = [Paragraph(each, None) for each in texts]
-    found = candidates(paragraphs)
-    assert is_told(found)
-    chosen = choose(paragraphs, found, [20] * len(found), count=4, room=1000)
-    assert chosen[0] < len(found) / 3
-    assert chosen[-1] > 2 * len(found) / 3
 
 
 def test_a_judgment_on_what_somebody_said_is_no_story() -> None:
@@ -152,3 +95,50 @@ def test_how_a_report_was_made_is_worth_less() -> None:
     made = "We conducted this review in accordance with government auditing standards."
     found = worths_in("We also interviewed eight commissioners.", made, found_that)
     assert max(value for text, value in found.items() if text != found_that) < found[found_that]
+
+
+def test_advertisements_and_greetings_are_no_news() -> None:
+    news = "The ferry sails every hour from May, and costs four crowns for a bicycle."
+    usual = (
+        "This episode is brought to you by a company that sells mattresses by post.",
+        "Use the promo code BRIDGE for 20 % off your first mattress in the shop.",
+        "Hello everyone, and a warm welcome to all of you in this hall.",
+        "Subscribe to our letters, so that you never miss anything on bridges.",
+        "Read more about the bridge and its ferry on the page of the harbour.",
+    )
+    found = worths_in(news, *usual)
+    assert max(found[each] for each in usual) < 0.3 * found[news]
+
+
+def test_an_alternative_that_was_not_chosen_is_worth_less() -> None:
+    titles = ("Proposal", "Alternatives considered", "Drawbacks")
+    texts = (
+        "We build a bridge of steel.",
+        "We dig a tunnel under it.",
+        "Steel costs four times more.",
+    )
+    told = worths_in(
+        *(each for pair in zip(titles, texts, strict=True) for each in pair), headings=titles
+    )
+    proposal, alternative, drawback = (told[each] for each in texts)
+    assert alternative < 0.3 * proposal == 0.3 * drawback
+    decided = "The group decided against a tunnel, which costs more."
+    assert worths_in(titles[1], decided, headings=titles)[decided] == proposal
+
+
+def test_a_sentence_brings_all_that_it_needs_as_context() -> None:
+    texts = [f"Sentence {n} on ships, bridges and ferries." for n in range(6)]
+    needs = (None, None, 1, 2, 3, None)
+    found = [
+        Candidate(n, 0, len(text), text, before=before)
+        for n, (text, before) in enumerate(zip(texts, needs, strict=True))
+    ]
+
+    def chosen(*worths: float, count: int) -> list[int]:
+        rows = np.eye(6, dtype=np.float32)
+        return pick(found, rows, np.array(worths), [20] * 6, count=count, room=1000)
+
+    assert chosen(0.2, 0.1, 0.1, 0.9, 0, 0.1, count=4) == [0, 1, 2, 3]
+    assert chosen(0.2, 0.1, 0.1, 0.9, 0, 0.1, count=2) == [0, 1]  # no room for three
+    assert 4 not in chosen(0.2, 0, 0, 0, 0.9, 0.1, count=4)  # it needs three
+    assert chosen(0, 0, 0.8, 0.1, 0.9, 0, count=4) == [1, 2, 3, 4]  # two of which are there

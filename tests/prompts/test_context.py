@@ -4,7 +4,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.documents.plain import document_from_text
-from specx.prompts.context import is_self_contained
+from specx.prompts.context import Context, is_self_contained
 from specx.prompts.quotable import candidates
 
 END = "Ships pass the bridge at night, when the tide is high and nobody is on the road."
@@ -135,3 +135,18 @@ def test_a_decision_in_a_line_of_its_own_brings_what_was_moved() -> None:
 def test_it_may_stand_for_what_follows(sentence: str) -> None:
     assert is_self_contained(sentence)
     assert not is_self_contained("It is a bridge of steel.")
+
+
+def test_an_item_says_what_it_is_part_of() -> None:
+    lead = "The council may refuse a permit for a ferry for any one of the following reasons:"
+    items = ("The owner is under eighteen years of age.", "The ferry leaks and was not repaired.")
+    said = "Ann: the ferry leaks. Nobody has repaired it since the winter."
+    paragraphs = [
+        Paragraph(lead, None), *(Paragraph(each, None, "item") for each in items),
+        Paragraph(said, None),
+    ]  # fmt: skip
+    context = Context(paragraphs)
+    part = "… a permit for a ferry for any one of the following reasons:"
+    assert [context.introduction(n, 0, {2}) for n in range(4)] == ["", part, part, ""]
+    assert context.introduction(1, 0, {0, 1}) == ""  # the lead-in is quoted
+    assert context.introduction(3, said.index("Nobody"), {3}) == "Ann:"

@@ -116,7 +116,7 @@ def test_a_sentence_that_differs_a_little_stays_and_is_noticed(parts: list[Promp
 @pytest.mark.parametrize(
     "made_up",
     [
-        "<p3>Sentence 1 of the paper.",  # a marker of no paragraph
+        "<p3>Quite another thing.",  # a marker of no paragraph
         "Sentence 1 of the paper.",  # no marker
         "<p0>Quite another thing.",
         "<p0>Sentence 0 of the paper. Quite another thing.",

@@ -123,6 +123,12 @@ def test_the_second_lost_sentence_in_a_row_ends_a_digest(first: str, second: str
     assert ended == len(faithful) + len(LOST[first]) + known
 
 
+def test_the_first_marker_may_be_wrong() -> None:
+    made, _ = judge(104, *PARAGRAPHS[0], 101, *PARAGRAPHS[1])
+    assert len(made.finish()[1].quotes) == 2
+    assert judge(100, *PARAGRAPHS[0], 104, *PARAGRAPHS[1], 104)[0].ended == "strayed"
+
+
 def test_text_before_any_marker_is_lost() -> None:
     assert judge(5, 6, 104)[1] == 2
 

@@ -306,7 +306,7 @@ def embedded() -> Pair:
 
 def digests(
     embedded: Pair,
-    sentences: int,
+    sentences: int | None,
     *,
     method: Method = "plain",
     check: bool = False,
@@ -332,6 +332,17 @@ def test_the_room_for_a_document_shrinks_with_the_sentences(
     assert many.input.prompt_tokens <= 3000 - (30 * 82 + 1)
     assert few.settings["generation"]["max_new_tokens"] == 4 * 82 + 1
     assert many.settings["generation"]["max_new_tokens"] == 30 * 82 + 1
+
+
+def test_a_small_window_makes_a_digest_by_length_shorter(
+    embedded: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarizer, "decode", saying(""))
+    made = summarize(digests(embedded, None, target={"window": 1200}), generate_report(5700))
+    assert made.settings["generation"]["max_new_tokens"] == 7 * 82 + 1
+    assert made.input.prompt_tokens <= 1200 - (7 * 82 + 1)
+    assert any(each.startswith("a digest of 7 sentences, chosen") for each in made.notes)
+    assert any("all that the window holds" in each for each in made.notes)
 
 
 def test_a_limit_that_is_named_holds(embedded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
