@@ -50,6 +50,7 @@ _PROSE = 7.0  # lines of prose are longer
 _STOPS = (".", "!", "?")
 _ITEM = re.compile(r"\(?\w{1,3}[.)] |[•–-] ")
 _NARROWEST = 2.0  # a column that the file has drawn as one
+_COLUMNS = 2.0  # times the height of rows beside each other
 
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
@@ -134,7 +135,11 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     ):
         yield from _as_cells(cells.around(rows)[1:3], rules)
         return
-    elif table := _tallest(each for each, sides in strips.items() if is_table(each, sides)):
+    elif table := _tallest(
+        each
+        for each, sides in strips.items()
+        if is_table(each, sides) and not any(_is_part(each, other) for other in drawn)
+    ):
         above, *sides, below = table.around(rows)
         yield from _read(above, rules, inside=inside)
         for row in _rows(sorted(chain(*sides), key=lambda p: -p.base)):
@@ -314,6 +319,11 @@ def _are_drawn(sides: Sides) -> bool:
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
         return False
     return min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST
+
+
+def _is_part(strip: Strip, other: Strip) -> bool:
+    """Return True for a strip beside a few rows of columns, which are level by chance."""
+    return other.prolongs(strip) and other.height > _COLUMNS * strip.height
 
 
 def _widths(side: Sequence[Row], *, at: int) -> list[float]:
