@@ -111,6 +111,12 @@ def _text_block(token: "Token", text: str, kind: ParagraphKind, below: int = 0) 
     return TextBlock(tuple(line for line in lines if line.text or kind == "code"), kind)
 
 
+def struck_letters(text: str) -> int:
+    """Return the number of letters that a text strikes out."""
+    struck = (each[0] for each in _NO_TEXT.finditer(text) if each[0][0] in "~<")
+    return sum(sum(map(str.isalnum, _TAG.sub("", each))) for each in struck)
+
+
 def _has_text(block: TextBlock) -> bool:
     return any(char.isalnum() for line in block.lines for char in line.text)
 

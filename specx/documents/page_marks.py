@@ -12,6 +12,7 @@ from specx.documents.strips import STACKED, TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
+_QUOTE, _ROUND = 1.3, 6.0  # times the size of the letters around; its sizes from a line over it
 _TILES = 4  # of one watermark, at least
 _COUNTED = 5  # line numbers in a margin, at least
 _EACH_FIFTH = 3  # the same, of those that do not count by one
@@ -40,6 +41,30 @@ def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
         marks = {id(piece) for piece in find(kept)}
         kept = [piece for piece in kept if id(piece) not in marks] if marks else kept
     return _with_drop_caps(kept)
+
+
+def pull_quotes(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
+    """Yield words in large letters round which the lines of a column run."""
+    size = _usual_size(pieces) if pieces else 0.0
+    lines = [piece for piece in pieces if piece.size < _QUOTE * size]
+    for quote in (piece for piece in pieces if piece.size >= _QUOTE * size and is_worded(piece)):
+        near = [p for p in lines if abs(p.base - quote.base) < _ROUND * quote.size]
+        beside = {
+            edge
+            for p in near
+            if abs(p.base - quote.base) < quote.size
+            and (p.end < quote.start or p.start > quote.end)
+            for edge in [round(p.start if p.end < quote.start else -p.end)]
+        }
+        over = [
+            p.base > quote.base
+            for p in near
+            if p.start < quote.end
+            and quote.start < p.end
+            and {round(p.start), round(-p.end)} & beside
+        ]
+        if True in over and False in over:
+            yield quote
 
 
 def _usual_size(pieces: Sequence[TextPiece]) -> float:

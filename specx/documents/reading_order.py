@@ -81,6 +81,14 @@ class _Rules(NamedTuple):
         first, last = (bisect_right(self.level, (base, math.inf)) for base in heights)
         return self.level[first:last]
 
+    def part(self, rows: Sequence[Row]) -> bool:
+        """Return True if an upright rule lies between the pieces of some rows."""
+        left, right = rows[0][0].start, rows[0][-1].end
+        return any(
+            left < x < right and low < rows[-1][0].base and rows[0][0].base < high
+            for x, low, high in self.upright
+        )
+
 
 def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
     size = min((piece.size for piece in pieces), default=0.0)
@@ -130,7 +138,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     elif inside and (boxes := form_boxes(rows, rules.upright)):
         yield from _as_cells(boxes, rules)
         return
-    elif (inside or (len(rows) >= LINES and len(rows[0]) > 1)) and (
+    elif (inside or (len(rows[0]) > 1 and (len(rows) >= LINES or rules.part(rows)))) and (
         cells := next((x for x, sides in strips.items() if are_cells(x, sides, rows)), None)
     ):
         yield from _as_cells(cells.around(rows)[1:3], rules)

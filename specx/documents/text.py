@@ -293,6 +293,9 @@ _TABLE: dict[int, str] = {
     **{ord(char): "" for char in _INVISIBLE + _DIRECTIONS},
     **{ord(char): "-" for char in _HYPHENS},
     **{ord(char): "•" for char in _BULLETS},
+    **dict.fromkeys(map(ord, "\uf0a8\uf06f\uf071◻"), "☐"),  # also of Wingdings
+    **dict.fromkeys(map(ord, "\uf0fe\uf052🗹"), "☑"),
+    **dict.fromkeys(map(ord, "\uf0fd\uf078🗷"), "☒"),
 }
 
 # Control characters without meaning in text, and halves of surrogate pairs, which no file can hold.
