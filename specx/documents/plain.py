@@ -57,7 +57,7 @@ _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on e
 _LONGEST_HEADING = 80  # characters
 _FEWEST_CAPITALS = 4  # letters; shorter lines are codes and signs rather than titles
 
-_RULE = re.compile(r"(?:([-—=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
+_RULE = re.compile(r"(?:([-—=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}|[─-╿\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")

@@ -143,7 +143,7 @@ def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[s
     encoding is ignored if more than a few characters are invalid in it.
     """
     found = _DECLARED.search(data[:_DECLARED_WITHIN])
-    encoding = _charset(label) or _charset(found[1].decode("ascii", "replace") if found else "")
+    encoding = charset_of(label) or charset_of(found[1].decode("ascii", "replace") if found else "")
     marks = tuple(mark for mark, _ in _BYTE_ORDER_MARKS)
     if encoding and data.strip() and not (data.startswith(marks) or utf16_of(data)):
         text = data.decode(encoding, "replace")
@@ -156,7 +156,7 @@ def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[s
     return decode_text(data, name)
 
 
-def _charset(label: str) -> str | None:
+def charset_of(label: str) -> str | None:
     """Return Python's name of an encoding; None if it is not one for texts."""
     label = label.strip().strip("\"'").lower()
     try:

@@ -30,6 +30,7 @@ _STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and i
 _STAR = re.compile(r"[*∗]\s?[A-Z]")
 _NOTE = re.compile(r"(?:\d{1,3}|[*∗†‡])(?![\d.,]*\d)\s*\S")
 _MOST_NOTES = 0.5  # of the lines
+_REMARK = re.compile(r"［＃[^］\n]*］|《[^》\n]*》|｜")
 _PAGE_END = re.compile(r"\[Page \d{1,4}\][ \t]*$", re.MULTILINE)  # of RFCs
 _FEWEST_NUMBERED, _LOOKED_AT = 10, 100
 _PROSE_IN_CAPITALS = re.compile(r"[A-Z]{3}[.!?] [A-Z]")  # a sentence ends
@@ -47,6 +48,8 @@ def typescript(text: str) -> Typescript:
     """Return the lines of a text, without page heads, line numbers and double spacing."""
     if _QUOTED.search(text):
         text = "\n".join(_unquoted(text.split("\n")))
+    if "［＃" in text:  # as libraries write readings and remarks in Japanese books
+        text = _REMARK.sub("", text)
     if "\u3000" in text:
         text = "\n".join(_with_breaks(text.split("\n")))
     text = _without_line_numbers(text)

@@ -152,3 +152,9 @@ def test_what_is_struck_out_does_not_hold() -> None:
 
 def test_struck_letters_are_counted_outside_code() -> None:
     assert struck_letters("The fee is ~~50~~ 70, <del>not 9</del>, said `~~code~~`.") == 6
+
+
+def test_marks_of_notes_are_no_text() -> None:
+    text = "> [!warning] Closing\n\n%% he lies %% See [[Sorley|the ==builder==]], not `[[x]]` a==b."
+    document = document_from_text(text, "a", "markdown")
+    assert document.text == "Closing\n\nSee the builder, not [[x]] a==b."

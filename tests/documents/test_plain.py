@@ -562,3 +562,8 @@ def test_a_lone_quotation_mark_between_tabs_joins_no_rows() -> None:
 def test_a_text_about_entities_keeps_them() -> None:
     about = "Write &quot; for a mark, &amp; for the sign, and &#8217; for an apostrophe. It helps."
     assert document_from_text(about, "a", "text").text == about
+
+
+def test_readings_and_remarks_of_japanese_books_are_no_text() -> None:
+    text = "［＃３字下げ］一 決定\n\n町の議会は｜桟橋《さんばし》をどうするかを話し合った。"
+    assert "桟橋をどうするか" in document_from_text(text, "a", "text").text
