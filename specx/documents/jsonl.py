@@ -23,6 +23,7 @@ _NO_TEXT = [  # beginning and end of what is not shown
     *((rf"(?i)<{name}\b[^<>]*>", rf"(?i)</{name}\s*>") for name in ("script", "style", "head")),
     ("<!--", "-->"),
 ]
+_STAMP = re.compile(r"\d{9,10}\.\d{1,9}")  # of a message of Slack, in seconds
 _MARK = re.compile(r"<[@#!]?([^<>|]+)(?:\|([^<>]*))?>")  # Slack's people, channels and links
 _BLOCK_TAG = re.compile(
     r"(?i)</?(?:p|div|h[1-6]|[uo]l|li|br|tr|table|section|article|pre)\b[^<>]*>"
@@ -183,26 +184,22 @@ def _of_slack(values: Any, field: str) -> list[dict[str, Any]]:
     found = [
         each
         for each in (values if isinstance(values, list) else ())
-        if isinstance(each, dict)
-        and re.fullmatch(r"\d{9,10}\.\d+", str(each.get("ts")))
-        and not str(each.get("subtype")).startswith(("channel_", "group_"))
+        if isinstance(each, dict) and _STAMP.fullmatch(str(each.get("ts")))
+        if not str(each.get("subtype")).startswith(("channel_", "group_"))
     ]
-    names = {
-        each.get("user"): each["user_profile"].get("real_name")
+    profiles = ((each.get("user"), each.get("user_profile")) for each in found)
+    names = {user: its.get("real_name") for user, its in profiles if isinstance(its, dict)}
+    said = (
+        _MARK.sub(lambda x: str(names.get(x[1]) or x[2] or x[1]), _text_of(each, field) or "")
         for each in found
-        if isinstance(each.get("user_profile"), dict)
-    }
-
-    def shown(link: re.Match[str]) -> str:
-        return str(names.get(link[1]) or link[2] or link[1])
-
+    )
     return [
         {
             "from": names.get(each.get("user")) or each.get("user") or each.get("username"),
-            "date": f"{datetime.fromtimestamp(int(each['ts'].split('.')[0]), UTC):%Y-%m-%d %H:%M}",
-            field: html.unescape(_MARK.sub(shown, _text_of(each, field) or "")),
+            "date": f"{datetime.fromtimestamp(int(float(each['ts'])), UTC):%Y-%m-%d %H:%M}",
+            field: html.unescape(text),
         }
-        for each in found
+        for each, text in zip(found, said, strict=True)
     ]
 
 

@@ -4,6 +4,7 @@ A part that is not XML is returned unchanged; pandoc reports the error.
 """
 
 import io
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ _HEAD_LETTERS = 100
 _LONGEST_SPAN, _MOST_COLUMNS = 3, 63  # digits of a number of columns; columns of Word
 _NO = ("0", "false", "off")
 _HEADING, _BODY = "specx-heading", "9"  # a style; the level of text that heads nothing
-_LONGEST_HEADING = 120  # characters
+_TITLE = re.compile(r"\w.{0,78}[^\W_]")
 
 
 def _name(element: ET.Element) -> str:
@@ -75,7 +76,7 @@ def word_styles(xml: bytes) -> tuple[bytes, Styles]:
         if (vanish := _first(style, "vanish")) is not None and _value(vanish) not in _NO:
             hidden.add(name)
         level = _value(_first(style, "outlineLvl")) or ("0" if above in outlined else _BODY)
-        if level < _BODY:
+        if level < _BODY and _first(style, "numPr") is None:
             outlined.add(name)
     heading = ET.SubElement(root, f"{{{_WORD}}}style", {f"{{{_WORD}}}type": "paragraph"})
     heading.set(f"{{{_WORD}}}styleId", _HEADING)
@@ -170,11 +171,14 @@ class _WordPart:
         return [*([_run(chosen)] if chosen else []), child, *behind]
 
     def _head(self, paragraph: ET.Element, style: ET.Element | None) -> None:
-        """Give a short paragraph with a heading's level a style that pandoc knows."""
+        """Give a short paragraph with a heading's level a style that pandoc knows.
+
+        Numbered paragraphs of judgments and contracts have such levels, too.
+        """
         own = _first(paragraph[0], "outlineLvl") if len(paragraph) else None
         text = "".join(each.text or "" for each in paragraph.iter() if _name(each) == "t").strip()
         is_outlined = (_value(own) or _BODY) < _BODY or _value(style) in self.styles.outlined
-        if is_outlined and len(text) <= _LONGEST_HEADING and text[-1:] not in ".;,:":
+        if is_outlined and _TITLE.fullmatch(text) and _first(paragraph, "numPr") is None:
             if style is None:
                 style = ET.SubElement(paragraph[0], f"{{{_WORD}}}pStyle")
             style.set(f"{{{_WORD}}}val", _HEADING)

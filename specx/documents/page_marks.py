@@ -45,25 +45,21 @@ def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
 
 def pull_quotes(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield words in large letters round which the lines of a column run."""
-    size = _usual_size(pieces) if pieces else 0.0
-    lines = [piece for piece in pieces if piece.size < _QUOTE * size]
-    for quote in (piece for piece in pieces if piece.size >= _QUOTE * size and is_worded(piece)):
-        near = [p for p in lines if abs(p.base - quote.base) < _ROUND * quote.size]
-        beside = {
-            edge
-            for p in near
-            if abs(p.base - quote.base) < quote.size
-            and (p.end < quote.start or p.start > quote.end)
-            for edge in [round(p.start if p.end < quote.start else -p.end)]
-        }
-        over = [
+    least = _QUOTE * _usual_size(pieces) if pieces else 0.0
+    for quote in (piece for piece in pieces if piece.size >= least and is_worded(piece)):
+        near = [
+            p for p in pieces if p.size < least and abs(p.base - quote.base) < _ROUND * quote.size
+        ]
+        level = [p for p in near if abs(p.base - quote.base) < quote.size]
+        edges = {round(p.start) for p in level if p.end < quote.start}
+        edges |= {round(-p.end) for p in level if p.start > quote.end}
+        over = {
             p.base > quote.base
             for p in near
-            if p.start < quote.end
-            and quote.start < p.end
-            and {round(p.start), round(-p.end)} & beside
-        ]
-        if True in over and False in over:
+            if p.start < quote.end and quote.start < p.end
+            if {round(p.start), round(-p.end)} & edges
+        }
+        if len(over) == 2:  # lines of the same column, above and below
             yield quote
 
 

@@ -71,28 +71,29 @@ def with_ticks(
     ``frames``: such boxes; ``boxes``: of all paths. What lies in a frame ticks it.
     """
     made = list(runs)
-    for left, low, right, top in frames:
-        inside = [run for run in made if _is_within(run.start, run.base, left, low, right, top)]
-        label = [
+    for frame in frames:
+        left, low, right, top = frame
+        inside = [run for run in made if _is_in(frame, run.start, run.base)]
+        labels = [
             (run.start, n)
             for n, run in enumerate(made)
-            if run.look.turn == 0
-            and low - (top - low) / 2 < run.base < top
-            and -1 < run.start - right < _TICK * run.look.size
-            and run not in inside
+            if run.look.turn == 0 and low - (top - low) / 2 < run.base < top
+            if -1 < run.start - right < _TICK * run.look.size
         ]
-        if label and all(len(run.text) == 1 for run in inside):
-            marks = [b for b in boxes if _is_within(b[0], b[1], left, low, right, top)]
-            place = min(label)[1]
-            first = made[place]
-            sign = _TICKS[bool(inside) or len(marks) > 1]
-            made[place] = first._replace(before=" ")
-            made.insert(place, first._replace(text=sign, start=left, end=right, characters=(0, 0)))
+        if labels and all(len(run.text) == 1 for run in inside):
+            place = min(labels)[1]
+            ticked = bool(inside) or sum(_is_in(frame, *box[:2]) for box in boxes) > 1
+            box = made[place]._replace(text=_TICKS[ticked], start=left, end=right)
+            made[place : place + 1] = [
+                box._replace(characters=(0, 0)),
+                made[place]._replace(before=" "),
+            ]
             made = [run for run in made if run not in inside]
     return made
 
 
-def _is_within(x: float, y: float, left: float, low: float, right: float, top: float) -> bool:
+def _is_in(frame: Box, x: float, y: float) -> bool:
+    left, low, right, top = frame
     return left - 1 < x < right and low - 1 < y < top
 
 
