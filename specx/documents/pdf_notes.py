@@ -22,6 +22,7 @@ _annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
 _annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
 _close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
+_OPAQUE = 255
 _LONGEST_NAME = 200  # characters of a file's name
 _WIDE = ctypes.POINTER(ctypes.c_ushort)
 
@@ -68,6 +69,10 @@ def _hides(note: Any) -> bool:
     """Return True for a square that its appearance fills."""
     if pdfium.FPDFAnnot_GetFlags(note) & _UNSEEN:
         return False
+    colour = [ctypes.c_uint() for _ in range(4)]  # red, green, blue, alpha; of no appearance
+    inner = pdfium.FPDFANNOT_COLORTYPE_InteriorColor
+    if pdfium.FPDFAnnot_GetColor(note, inner, *map(ctypes.byref, colour)):
+        return bool(colour[3].value == _OPAQUE)
     filled, stroked = ctypes.c_int(), ctypes.c_int()
     for n in range(pdfium.FPDFAnnot_GetObjectCount(note)):
         part = handle_of(pdfium.FPDFAnnot_GetObject(note, n))
