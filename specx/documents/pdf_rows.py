@@ -32,6 +32,7 @@ _BELOW = 0.25  # letter sizes between an underscore and the base line
 _STRUCK = (0.15, 0.4)  # letter sizes between a base line and a rule through its letters
 _WORD_OR_NUMBER = re.compile(r"[^\W\d_]{3}|\d{2}")  # in no formula, as a rule
 _ALIKE = 1.25  # times the usual size of recognized letters
+_CHANGING = 0.3  # of words beside each other have different sizes
 _LEVEL, _MOST = 0.3, 5000  # letter sizes between base lines of a row; pieces on a page of text
 _SHIFT, _SHIFTED = 2.0, 0.1  # points, and of the width, by which what is drawn twice is moved
 _TICK, _TICKS = 2.0, "☐☑"  # letter sizes from a box to its label; not ticked, and ticked
@@ -257,13 +258,15 @@ def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
 def _sized(runs: list[TextRun]) -> list[TextRun]:
     """Estimate impossible sizes, as of one dot of a font of pictures, from the text's width.
 
-    Recognized words of about one size get that size.
+    Recognized words of about one size get that size if sizes change within lines.
     """
-    if layer := [run.look.size for run in runs if run.layer]:
-        usual = median(layer)
+    layer = [run for run in runs if run.layer]
+    level = [(a, b) for a, b in pairwise(layer) if abs(a.base - b.base) < _RAISED * a.look.size]
+    if sum(a.look.size != b.look.size for a, b in level) > _CHANGING * len(level):
+        usual = median(run.look.size for run in layer)
         runs = [
             run._replace(look=run.look._replace(size=usual))
-            if run.layer and 1 / _ALIKE < run.look.size / usual < _ALIKE
+            if run.layer and 1 / _ALIKE < run.look.size / (usual or 1.0) < _ALIKE
             else run
             for run in runs
         ]
