@@ -349,7 +349,8 @@ def _kind(
         return "code"
     if _is_row(text):
         return "table"
-    plain = len(group) == 1 and len(text) <= 70 and NUMBERED_TITLE.match(text)
+    whole = len(group) == 1 or group[-1].text[0].islower()
+    plain = whole and len(text) <= 70 and NUMBERED_TITLE.match(text)
     return "heading" if short and not small and plain else "text"
 
 
