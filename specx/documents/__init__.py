@@ -8,6 +8,7 @@ A PDF goes through these stages, in this order::
     pdf_worker   (in the child) open the file and answer with the lines of its pages
       pdf_by_pdfium  text objects with their places; pdf_rows joins them into rows
       pdf_objects    which text objects are visible
+      pdf_notes      annotations that strike text out or cover it
       pdf_by_pypdf   text typed onto pages, and other facts that PDFium does not give
       pdf_amended    a page without switched-off layers, and with its ligatures
     lines        (in the child) rows -> printed lines, with place, size and font

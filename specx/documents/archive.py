@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from specx.documents.child_worker import ENCRYPTED, RefusedError
-from specx.documents.office_xml import open_text, with_heads, word_part
+from specx.documents.office_xml import open_text, with_heads, word_part, word_styles
 from specx.documents.text import READS, decode_markup
 from specx.documents.web_page import as_divisions, without_hidden
 from specx.errors import DocumentError
@@ -192,6 +192,7 @@ def _unknown(what: str) -> RefusedError:
 
 _WORD_TEXT = re.compile(r"word/(?:document\d*|footnotes|endnotes)\.xml")
 _WORD_MAIN = re.compile(r"word/document\d*\.xml")
+_WORD_STYLES = "word/styles.xml"
 _WORD_HEAD = re.compile(r"word/(?:header|footer)\d*\.xml")
 _TAG = re.compile(r"<(?:[\w.-]+:)?(Relationship|rootfile|item|itemref)\b([^<>]*)>")
 _COMMENT = re.compile(r"(?s)<!--.*?-->")
@@ -207,10 +208,12 @@ def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
 
 
 def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
-    letters, chunks = 0, dict[str, bytes]()
+    letters, chunks, styles = 0, dict[str, bytes](), None
+    if _WORD_STYLES in parts:
+        parts[_WORD_STYLES], styles = word_styles(parts[_WORD_STYLES])
     for name in filter(_WORD_TEXT.fullmatch, list(parts)):
         linked = _linked(name, parts, archive)
-        parts[name], own, inside = word_part(parts[name], linked)
+        parts[name], own, inside = word_part(parts[name], linked, styles)
         if not own and _WORD_MAIN.fullmatch(name):
             heads = [parts[head] for head in sorted(filter(_WORD_HEAD.fullmatch, parts))]
             parts[name], own = with_heads(parts[name], heads)
@@ -273,7 +276,7 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
             chapters.append(text)
             warnings += (f"{posixpath.basename(path)}: {each}" for each in (*problems, *hidden))
     if not chapters:
-        raise RefusedError("damaged", reason="its chapters are missing")
+        raise RefusedError("damaged", reason="its chapters are missing or damaged")
     if missing:
         count = missing + len(chapters)
         warnings.append(f"{missing} of its {count} chapters are missing or damaged.")

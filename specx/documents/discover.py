@@ -130,7 +130,7 @@ def _entries(folder: Path) -> list[Path]:
 def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
     """Yield files, and folders that cannot be opened, with their errors."""
     for entry in entries:
-        if entry.name.startswith("."):
+        if entry.name.startswith((".", "~$")):  # the second: a document that is open in Word
             continue
         if os.path.isdir(entry):  # unlike Path.is_dir(), it cannot fail
             if entry.is_symlink():  # it may lead back to where it came from

@@ -83,8 +83,11 @@ _ACCENTED = (  # letters of a language, or of several that have next to the same
     *("ėžųšįąūčę", "āčēģīķļņšūž", "äöõüšž", "éëïüöá", "éè"),
 )
 _SIGNS = re.compile(
-    r"(?<!\w)[“„«‘‚¿¡](?=\w)|(?<=\S)[”’»“…ºª](?!\w)|(?<=\w)’(?=\w)|(?<=\s)[–—•](?=\s)|[§°©®£€\xa0]"
+    r"(?<!\w)[“„«‘‚¿¡](?=\w)|(?<=\S)[”’»“…ºª](?!\w)|(?<=\w)[’\xad](?=\w)|(?<=\s)[–—•](?=\s)|[§°©®£€\xa0\u2500-\u256c]"
 )
+
+
+_RUN = re.compile(r"([^\x00-\x7f])\1{2,}")
 
 
 def _by_accents(data: bytes) -> tuple[str, str]:
@@ -97,6 +100,7 @@ def _by_accents(data: bytes) -> tuple[str, str]:
 
 
 def _accented(text: str) -> float:
+    text = _RUN.sub(r"\1", text)  # a frame of signs is no letters
     counts = Counter(
         char.lower()
         for before, char in pairwise(f" {text}")
@@ -111,7 +115,7 @@ def _accented(text: str) -> float:
 
 def _frequent(sample: bytes, encoding: str, letters: str) -> float:
     """Return the share of frequent letters among the characters that are not ASCII."""
-    text = sample.decode(encoding, "replace")
+    text = _RUN.sub(r"\1", sample.decode(encoding, "replace"))
     other = [char for char in text if char > "\x7f"]
     if text.count("\ufffd") * _RARE > len(text) or not other:
         return 0.0

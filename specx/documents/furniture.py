@@ -21,7 +21,8 @@ from specx.documents.lines import Line, PageLines
 _EDGE = 4  # lines at the top and at the bottom of a page that may be furniture
 _SCAN = 2  # lines on a page with a picture, at most, if the text is in the picture
 _LONGEST = 150  # characters; a longer line is text
-_FEWEST = 3  # pages that must agree
+_FEWEST = 3  # pages that must agree; two, if the same words stand beside growing numbers
+_WORDED, _ANYWHERE = 12, " ##"  # letters of such words, at least; a number somewhere beside them
 _OUTSIDE = 0.6  # of the occurrences of a header, at least, are at the edge
 _NEAR = 20  # pages between a page's printed number and its place in the file
 _LARGE = 1.15  # letters this many times larger than the body's are a heading
@@ -81,7 +82,8 @@ class _Edges:
                 for template, offset in set(_counters(line.text, page.number)):
                     counters[template, offset].add(index)
                     at_top = line is page.lines[0]
-                    if depth == 0 and not self._is_large(line) and _is_footer(template, at_top):
+                    is_footer = _is_footer(template, at_top) and not template.endswith(_ANYWHERE)
+                    if depth == 0 and not self._is_large(line) and is_footer:
                         outermost[offset] += 1
         often = {
             key: count
@@ -105,14 +107,24 @@ class _Edges:
             and _PRINTED_BELOW.fullmatch(page.lines[-1].text)
             for line in (page.lines[0], page.lines[-1])
         }
+        self._of_first_page = {line.text for page in pages[:1] for line in page.lines}
         self._signs_of: dict[tuple[str, int, bool], set[_Sign]] = {}
         self._proven = self._prove(pages)
 
     def between(self, page: PageLines) -> slice:
         """Return the range of lines of ``page`` between its header and its footer."""
-        top = self._run(page.lines[:_EDGE], page.number, self._proven)
+        top = self._run(page.lines[:_EDGE], page.number, self._proven) or self._letterhead(page)
         below = page.lines[top:][::-1]
         return slice(top, len(page.lines) - self._run(below[:_EDGE], page.number, self._proven))
+
+    def _letterhead(self, page: PageLines) -> int:
+        """Return how many lines a page begins with that only name its letter, and the page."""
+        for n, line in enumerate(page.lines[:_EDGE] if page.number > 1 else ()):
+            if _COUNTED_PAGE.fullmatch(line.text):
+                return n + 1
+            if line.text not in self._of_first_page:
+                break
+        return 0
 
     def _prove(self, pages: Sequence[PageLines]) -> set[_Sign]:
         """Return the signs of furniture. Their pages must also have longer text that varies."""
@@ -163,7 +175,9 @@ class _Edges:
             signs |= {
                 ("", offset)
                 for template, offset in counters
-                if offset in self._offsets and (template[0] == "#" or template[-1] == "#")
+                if offset in self._offsets
+                and (template[0] == "#" or template[-1] == "#")
+                and not template.endswith(_ANYWHERE)
             }
         return signs
 
@@ -208,7 +222,8 @@ def _needed(counter: _Counter) -> int:
     """Return on how many pages a counter must grow; alone and near the page's index, on fewer."""
     template, offset = counter
     words = any(char.isalpha() for char in template.replace("#roman#", ""))
-    return _FEWEST if words or abs(offset) > _NEAR else _FEWEST - 1
+    far = (words or abs(offset) > _NEAR) and not template.endswith(_ANYWHERE)
+    return _FEWEST if far else _FEWEST - 1
 
 
 def _is_footer(template: str, at_top: bool) -> bool:
@@ -234,6 +249,9 @@ def _counters(text: str, page: int) -> Iterator[_Counter]:
             # Roman page numbers count on their own: "iv" says nothing about where "4" stands.
             kind = "#" if match[0].isdigit() else "#roman#"
             yield _key(text[: match.start()] + kind + text[match.end() :]), value - page
+            words = f"{text[: match.start()]} {text[match.end() :]}"
+            if sum(map(str.isalpha, words)) >= _WORDED:  # left and right pages have it elsewhere
+                yield _key(words) + _ANYWHERE, value - page
 
 
 def _roman(text: str) -> int | None:

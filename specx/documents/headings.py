@@ -1,12 +1,13 @@
 """Tell headings and captions from text, and a document's title from its sections' headings."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 
 from specx.documents.document import Paragraph
-from specx.documents.shapes import NAMED_TITLE, PARTIES, SUMMARIES, TITLED, is_in_capitals
+from specx.documents.shapes import NAMED_TITLE, PARTIES, POINT, SUMMARIES, TITLED, is_in_capitals
 from specx.errors import harmless
 
 _SECTION = re.compile(
@@ -125,7 +126,7 @@ def _is_false_heading(heading: Paragraph) -> bool:
         columns = len(_COLUMN.findall(text)) > 1 and not _SMALL_WORD.search(text)
         if rest or columns or _COMMAND.search(text):
             return True
-    forms = (_DATE,) if TITLED.match(text) else (_DATE, _NAME, _OF_NO_SECTION)
+    forms = (_DATE,) if TITLED.match(text) or POINT.match(text) else (_DATE, _NAME, _OF_NO_SECTION)
     worded = _WORD.search(text) or (heading.page is None and _VERSION.match(text))
     return any(form.fullmatch(text) for form in forms) or not worded
 
@@ -201,12 +202,15 @@ def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set
 
 
 def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the indices of headings that repeat the first one on later pages: a letterhead."""
+    """Return the indices of headings that later pages repeat: a letterhead, heads of columns."""
     headings = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
+    texts = Counter(paragraphs[n].text for n in headings if paragraphs[n].page is not None)
+    found = {n for n in headings if texts[t := paragraphs[n].text] > 1 and _COLUMN.search(t)}
     title = paragraphs[headings[0]] if headings else None
     if title is None or not is_in_capitals(title.text):
-        return set()
-    return {n for n in headings if paragraphs[n].text == title.text and paragraphs[n] != title}
+        return found
+    same = {n for n in headings if paragraphs[n].text == title.text and paragraphs[n] != title}
+    return found | same
 
 
 def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from specx.documents.document import Document, Paragraph
@@ -22,6 +23,8 @@ _NO_TEXT = [  # beginning and end of what is not shown
     *((rf"(?i)<{name}\b[^<>]*>", rf"(?i)</{name}\s*>") for name in ("script", "style", "head")),
     ("<!--", "-->"),
 ]
+_STAMP = re.compile(r"\d{9,10}\.\d{1,9}")  # of a message of Slack, in seconds
+_MARK = re.compile(r"<[@#!]?([^<>|]+)(?:\|([^<>]*))?>")  # Slack's people, channels and links
 _BLOCK_TAG = re.compile(
     r"(?i)</?(?:p|div|h[1-6]|[uo]l|li|br|tr|table|section|article|pre)\b[^<>]*>"
 )
@@ -70,7 +73,7 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     """
     text, warnings = decode_text(data, name)
     values = _values(text)
-    if values is None and _values(_first_line(text)) is None:
+    if values is None and _values(text.lstrip().partition("\n")[0]) is None:
         raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
     if values and is_notebook(values[0]):
         return [document_from_notebook(values[0], name, warnings)]
@@ -96,18 +99,15 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
 
 def _records(text: str, field: str) -> Iterator[tuple[int, str]]:
     """Yield numbered records: lines, the values of an array, or objects over several lines."""
-    first = _values(_first_line(text))
-    by_line = first is not None and _flat(first, field) == first
+    line, _, others = text.strip().partition("\n")
+    first = _values(line)
+    by_line = first is not None and (others or _flat(first, field) == first)
     values = None if by_line else _values(text)
     if values is None:
         yield from enumerate(text.split("\n"), start=1)
     else:
         texts = (json.dumps(each, ensure_ascii=False) for each in _flat(values, field))
         yield from enumerate(texts, start=1)
-
-
-def _first_line(text: str) -> str:
-    return text.lstrip().partition("\n")[0].rstrip()
 
 
 def _values(text: str) -> list[Any] | None:
@@ -160,8 +160,9 @@ def _captions(values: list[Any], field: str) -> str:
 
 
 def _chat(values: list[Any], field: str, name: str, warnings: tuple[str, ...]) -> Document | None:
-    """Return the messages of a chat that Telegram has exported; None for other JSON."""
-    found = values[0].get("messages") if len(values) == 1 and isinstance(values[0], dict) else None
+    """Return the messages of a chat that Telegram or Slack has exported; None for other JSON."""
+    found = values[0] if len(values) == 1 else None
+    found = found.get("messages") if isinstance(found, dict) else _of_slack(found, field)
     said = tuple(
         Paragraph(f"{who}: {text}", None, label=str(each["date"]).replace("T", " "), speaker=who)
         for each in (found if isinstance(found, list) else ())
@@ -176,6 +177,30 @@ def _chat(values: list[Any], field: str, name: str, warnings: tuple[str, ...]) -
     return Document(
         name=name, kind="subtitles", paragraphs=said, warnings=warnings, everything=True
     )
+
+
+def _of_slack(values: Any, field: str) -> list[dict[str, Any]]:
+    """Return the messages of Slack as Telegram has them, without notices of its channels."""
+    found = [
+        each
+        for each in (values if isinstance(values, list) else ())
+        if isinstance(each, dict) and _STAMP.fullmatch(str(each.get("ts")))
+        if not str(each.get("subtype")).startswith(("channel_", "group_"))
+    ]
+    profiles = ((each.get("user"), each.get("user_profile")) for each in found)
+    names = {user: its.get("real_name") for user, its in profiles if isinstance(its, dict)}
+    said = (
+        _MARK.sub(lambda x: str(names.get(x[1]) or x[2] or x[1]), _text_of(each, field) or "")
+        for each in found
+    )
+    return [
+        {
+            "from": names.get(each.get("user")) or each.get("user") or each.get("username"),
+            "date": f"{datetime.fromtimestamp(int(float(each['ts'])), UTC):%Y-%m-%d %H:%M}",
+            field: html.unescape(text),
+        }
+        for each, text in zip(found, said, strict=True)
+    ]
 
 
 def _is_timed(value: Any) -> bool:

@@ -21,6 +21,7 @@ from specx.documents.shapes import (
     CIRCLE,
     ENDS_SENTENCE,
     NUMBERED_TITLE,
+    POINT,
     VALUE,
     begins_item,
     counts_on,
@@ -30,10 +31,15 @@ from specx.documents.shapes import (
 
 _RUN_IN = re.compile(rf"(?<=\S )\({VALUE}\)\s")  # "shall (1) pay, (2) report"
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
+_SUM = re.compile(
+    r"[^\W\d].*\s(?:\d{1,3}(?:[.,]\d{3})+[.,]\d\d|[$€£]\s?\d[\d.,]*|\d[\d.,]*\s?[€£])"
+)
 
 _QUOTES = "\"'“”‘’«»„… "
 _FEWEST_REPEATED = 25  # characters
 _FIGURES = 3  # in a row of a table, at least
+_LONGEST_POINT = 300  # characters of a heading of a brief
+_TITLED = 60  # characters of text below a title in a cell, at least
 _LARGE = 1.12  # times the body's letter size: a heading
 _SMALL = 0.93  # times the body's letter size: a note
 _WIDE_GAP = 1.22  # times the usual distance of lines: a new paragraph
@@ -115,6 +121,10 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
     for is_entry, run in groupby(page.lines, key=lambda line: line.entry):
         lines = list(run)
         groups += entries(lines) if is_entry else _groups(lines, typography, columns)
+    for group, below in pairwise(groups):
+        long = sum(len(line.text) for line in below) >= _TITLED
+        if long and not below[0].cell and not group[0].text[:1].islower():
+            group[0] = group[0]._replace(cell=False)  # the title of a cell, and no label
     body = typography.body_size
     notes = footnotes(groups, body, typography.leading(body or 0.0))
     blocks = [
@@ -125,17 +135,22 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
     # Without letters it is an ornament, or a bracket left over from a formula.
     return [
         block._replace(
-            page=page.number, kind="caption" if _is_repeated(block, told) else block.kind
+            page=page.number,
+            kind="caption" if _is_repeated(block, told, _is_large(group, body)) else block.kind,
         )
-        for block in blocks
+        for block, group in zip(blocks, groups, strict=True)
         if any(map(str.isalnum, block.text))
     ]
 
 
-def _is_repeated(block: Block, told: str) -> bool:
+def _is_large(group: Sequence[Line], body: float | None) -> bool:
+    return bool(body and group[0].size and group[0].size > _LARGE * body)
+
+
+def _is_repeated(block: Block, told: str, large: bool) -> bool:
     """Return True for a pull quote: a passage of the page, repeated in large letters."""
     words = block.text.strip(_QUOTES)
-    quoted = block.kind == "text" or words != block.text
+    quoted = (large and block.kind == "text") or words != block.text
     return quoted and len(words) >= _FEWEST_REPEATED and told.count(words) > 1
 
 
@@ -268,6 +283,8 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
         return True
     if above.mono and line.mono and not typography.typewritten:
         return False
+    if len(group) == 1 and above.bold > line.bold and is_lettered_title(above.text):
+        return True
     if above.bold != line.bold or above.mono != line.mono:
         # A line set differently as a whole: a title or code, unless it fills up a paragraph.
         return columns.reach(above, within=True) < _FULL or bool(ENDS_SENTENCE.search(above.text))
@@ -276,6 +293,8 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
 
 def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
     above = group[-1]
+    if above.text[-1:] == "-" and above.text[-2:-1].isalpha():  # a word goes on
+        return False
     shift = ((line.x or 0.0) - (above.x or 0.0)) / (line.size or 1.0)
     ended = bool(ENDS_SENTENCE.search(above.text))
     reach = columns.reach(above)
@@ -283,7 +302,8 @@ def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
         if len(group) > 1 and reach >= _FULL and not ended and line.text[0].islower():
             return False  # lines of court paper begin where they like
         hanging = len(group) == 1 and (_is_item(above.text, []) or not ended)
-        return reach < _FULL if hanging and not _is_item(above.text, []) else not hanging
+        full = _HALF if line.text[0].islower() else _FULL
+        return reach < full if hanging and not _is_item(above.text, []) else not hanging
     if shift < -_INDENT and len(group) > 1:
         return ended or reach < _FULL
     if reach < _HALF:
@@ -313,11 +333,13 @@ def _kind(
 ) -> ParagraphKind:
     if is_caption(text):
         return "caption"
-    size, body = group[0].size, typography.body_size
     short = len(text) <= 120 and len(group) <= 3 and not text.endswith((".", ",", ";"))
-    large = bool(size and body and size > _LARGE * body)
-    bold = all(line.bold for line in group) and not group[0].cell  # a label
-    if short and not small and (large or bold):
+    bold = all(line.bold for line in group)
+    stands_out = bold or _is_large(group, typography.body_size)
+    if short and stands_out and _SUM.fullmatch(text):
+        return "table"
+    point = bold and len(text) <= _LONGEST_POINT and POINT.match(text)
+    if (short or point) and stands_out and not small and not group[0].cell:
         return "heading"
     if short and is_lettered_title(text) and is_in_capitals(text):
         return "heading"
@@ -327,7 +349,8 @@ def _kind(
         return "code"
     if _is_row(text):
         return "table"
-    plain = len(group) == 1 and len(text) <= 70 and NUMBERED_TITLE.match(text)
+    whole = len(group) == 1 or group[-1].text[0].islower()
+    plain = whole and len(text) <= 70 and NUMBERED_TITLE.match(text)
     return "heading" if short and not small and plain else "text"
 
 

@@ -59,6 +59,7 @@ _LIGATURES = ("fi", "fl", "ﬁ", "ﬂ")
 _BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
 _MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")
 _NOTE_SIGN = re.compile(r"[\d¹²³⁰-⁹]{1,3}|[*∗†‡§¶]{1,3}")
+_BEFORE_POWER = re.compile(r"\d$|\d\s?[kcdm]?m$")  # 10⁶, 5 m²
 _BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]|[a-z]{4})["'”’»)\]]*\s?$""")
 _BEFORE_KNOWN_SIGN = re.compile(r"""(?:[.,;:!?]|[^\W\d_]{3})["'”’»)\]]*\s?$""")
 # TeX's fonts that are pictures (Type 3) name no characters. Their codes below 32 are ligatures,
@@ -111,7 +112,7 @@ class TextRun(NamedTuple):
 
     ``before``: the space or line break before it, if any. ``start``, ``end`` and ``base``: its
     place in reading direction, in points. ``characters``: the index of its first character on the
-    page, and the index after its last one.
+    page, and the index after its last one. ``layer``: it is the invisible text of a picture.
     """
 
     text: str
@@ -121,6 +122,7 @@ class TextRun(NamedTuple):
     base: float
     look: Look
     characters: tuple[int, int] = (0, 0)
+    layer: bool = False
 
 
 class Span(NamedTuple):
@@ -189,7 +191,7 @@ def _line(
     text = ""
     for span in row:
         if span is main or not _is_note_sign(span, text, main, footnotes):
-            is_behind = span is not main and text[-1:].isdigit()
+            is_behind = span is not main and bool(_BEFORE_POWER.search(text))
             text += (
                 span.text.translate(RAISED) if is_behind and _is_power(span, main) else span.text
             )

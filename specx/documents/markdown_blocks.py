@@ -20,10 +20,14 @@ _FULL = 50  # characters of a line that goes on, at least
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _DONE = re.compile(r"[.:;!?。：；！？]\W*$|^\s*(?:[-+*>|#]|\d{1,9}[.)])")  # nothing goes on below
 _FOOTNOTE = re.compile(r"(?m)^\[\^[^\]\s]{1,60}\]:\s*")
-# Of a footnote, of a notice (of GitHub), and an emoji.
+# Of a footnote, a notice (of GitHub), a remark and a mark (of Obsidian), and an emoji.
 _SIGNS = re.compile(
-    r"\[\^[^\]\s]{1,60}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
+    r"\[\^[^\]\s]{1,60}\](?!:)|^\[!\w{1,20}\][+-]?[ \t]*|%%\s[^%\n]{1,2000}\s%%"
+    r"|(?<!\S)==(?=\w)|(?<=[^\s=])==(?![\w=])"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
+)
+_WIKI = re.compile(  # of notes
+    r"!\[\[[^\[\]\n]*\]\]|(?<!`)\[\[(?![ `])(?:[^\[\]|\n]*\|)?([^\[\]\n]*)\]\]"
 )
 _DIVISION = re.compile(r"(?m)^:{3,}[ \t]*[\w-]*(?:[ \t]*[\[{][^\]}\n]*[\]}])*[ \t]*$")  # its ends
 _POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
@@ -111,12 +115,19 @@ def _text_block(token: "Token", text: str, kind: ParagraphKind, below: int = 0) 
     return TextBlock(tuple(line for line in lines if line.text or kind == "code"), kind)
 
 
+def struck_letters(text: str) -> int:
+    """Return the number of letters that a text strikes out."""
+    struck = (each[0] for each in _NO_TEXT.finditer(text) if each[0][0] in "~<")
+    return sum(sum(map(str.isalnum, _TAG.sub("", each))) for each in struck)
+
+
 def _has_text(block: TextBlock) -> bool:
     return any(char.isalnum() for line in block.lines for char in line.text)
 
 
 def _plain(text: str) -> str:
     """Return inline Markdown as text, without marks, link addresses, images and tags."""
+    text = _WIKI.sub(lambda link: link[1] or "", text) if "[[" in text else text
     text = _SIGNS.sub("", _DIVISION.sub("", text) if ":::" in text else text)
     text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if len(text) > _LONGEST_INLINE:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from specx.documents.child_worker import ENCRYPTED, NO_TEXT, RefusedError
 from specx.documents.document import Paragraph
+from specx.documents.text import charset_of
 
 _FIELD = re.compile(rb"([A-Za-z][\w-]*):(?:[ \t]|$)")
 _SIGNS = frozenset((b"mime-version", b"message-id", b"received", b"return-path", b"delivered-to"))
@@ -31,7 +32,7 @@ _HEAD = ("From", "Date")
 # What offices add to each mail: that it is confidential, and meant for its addressee.
 NOTICE = re.compile(
     r"(?i)(?!.{1500})\W*+(?=.*\b(?:in error|intended recipient|addressee|notify the sender"
-    r"|irrtümlich))(?:(?:confidentiality|disclaimer)(?:\s*[:\n]|\s+notice\b)"
+    r"|irrtümlich|adressat|empfänger))(?:(?:confidentiality|disclaimer)(?:\s*[:\n]|\s+notice\b)"
     r"|(?:this|any|the information|diese).{0,80}\b(?:e-?mail|message|nachricht)\b"
     r".{0,200}\b(?:confidential|privileged|vertraulich))"
 )
@@ -187,4 +188,4 @@ def _pieces(header: str) -> Iterator[str]:
         if isinstance(piece, str):
             yield piece
         else:
-            yield piece.decode(label or "utf-8", "replace")
+            yield piece.decode(charset_of(label or "") or "utf-8", "replace")

@@ -4,10 +4,12 @@ A part that is not XML is returned unchanged; pandoc reports the error.
 """
 
 import io
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 CHUNK = "\ue000chunk{}\ue000"  # a paragraph that stands for a document in the document
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -16,9 +18,12 @@ _WRAPPERS = frozenset(
     {"fldSimple", "ins", "moveTo", "customXml", "smartTag", "sdt", "sdtContent", "ruby", "rubyBase"}
     | {"bdo", "dir"}
 )
+_RENAMED = {"cr": "br", "dstrike": "strike"}
 _HEAD_LETTERS = 100
 _LONGEST_SPAN, _MOST_COLUMNS = 3, 63  # digits of a number of columns; columns of Word
 _NO = ("0", "false", "off")
+_HEADING, _BODY = "specx-heading", "9"  # a style; the level of text that heads nothing
+_TITLE = re.compile(r"\w.{0,78}[^\W_]")
 
 
 def _name(element: ET.Element) -> str:
@@ -54,7 +59,34 @@ def _letters(texts: Iterable[str]) -> int:
 # ---------------------------------------------------------------- DOCX
 
 
-def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict[str, bytes]]:
+class Styles(NamedTuple):
+    """The ids of a DOCX's styles that hide their text, and of those that have a heading's level."""
+
+    hidden: frozenset[str | None] = frozenset()
+    outlined: frozenset[str | None] = frozenset()
+
+
+def word_styles(xml: bytes) -> tuple[bytes, Styles]:
+    """Return the styles of a DOCX with an additional one, for headings; and those to look for."""
+    if (root := parsed(xml)) is None:
+        return xml, Styles()
+    hidden, outlined = set[str | None](), set[str | None]()
+    for style in (each for each in root if _name(each) == "style"):
+        name, above = _value(style, "styleId"), _value(_first(style, "basedOn"))
+        if (vanish := _first(style, "vanish")) is not None and _value(vanish) not in _NO:
+            hidden.add(name)
+        level = _value(_first(style, "outlineLvl")) or ("0" if above in outlined else _BODY)
+        if level < _BODY and _first(style, "numPr") is None:
+            outlined.add(name)
+    heading = ET.SubElement(root, f"{{{_WORD}}}style", {f"{{{_WORD}}}type": "paragraph"})
+    heading.set(f"{{{_WORD}}}styleId", _HEADING)
+    ET.SubElement(heading, f"{{{_WORD}}}name", {f"{{{_WORD}}}val": "heading 1"})
+    return ET.tostring(root, "utf-8"), Styles(frozenset(hidden), frozenset(outlined))
+
+
+def word_part(
+    xml: bytes, linked: Mapping[str, bytes], styles: Styles | None = None
+) -> tuple[bytes, int, dict[str, bytes]]:
     """Return a part of a DOCX for pandoc, its number of letters, and its embedded documents.
 
     ``linked``: the documents and diagrams that the part links to, by their ids.
@@ -62,7 +94,7 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
     root = parsed(xml)
     if root is None:
         return xml, 0, {}
-    part = _WordPart(linked)
+    part = _WordPart(linked, styles or Styles())
     root[:] = part.content(root, [])
     letters = _letters(each.text or "" for each in root.iter() if _name(each) == "t")
     hidden = sum(_letters([key]) for key in part.chunks)
@@ -90,6 +122,7 @@ def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
 @dataclass
 class _WordPart:
     linked: Mapping[str, bytes]
+    styles: Styles
     chunks: dict[str, bytes] = field(default_factory=dict)
     fields: list[bool] = field(default_factory=list)
 
@@ -102,7 +135,8 @@ class _WordPart:
 
     def _replaced(self, child: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
         name = _name(child)
-        if _is_unseen(child, name):
+        style = _first(child[0], "pStyle") if name == "p" and len(child) else None
+        if _is_unseen(child, name) or _value(style) in self.styles.hidden:
             return []
         if name == "AlternateContent":
             return self.content(_alternative(child), moved)
@@ -123,11 +157,31 @@ class _WordPart:
             self._pass_mark(_value(child, "fldCharType"))
         elif name == "t" and not all(self.fields):
             return []
-        child[:] = self.content(child, behind if name == "p" else moved)
+        elif name in _RENAMED:
+            child.tag = f"{{{_WORD}}}{_RENAMED[name]}"
+        content = self.content(child, behind if name == "p" else moved)
+        if name == "r":  # what a ruby has put into it
+            behind = [each for each in content if _name(each) == "r"]
+        child[:] = [each for each in content if name != "r" or each not in behind]
         if name == "tbl":
             _complete(child)
+        elif name == "p":
+            self._head(child, style)
         chosen = _chosen(child) if name == "r" else None
         return [*([_run(chosen)] if chosen else []), child, *behind]
+
+    def _head(self, paragraph: ET.Element, style: ET.Element | None) -> None:
+        """Give a short paragraph with a heading's level a style that pandoc knows.
+
+        Numbered paragraphs of judgments and contracts have such levels, too.
+        """
+        own = _first(paragraph[0], "outlineLvl") if len(paragraph) else None
+        text = "".join(each.text or "" for each in paragraph.iter() if _name(each) == "t").strip()
+        is_outlined = (_value(own) or _BODY) < _BODY or _value(style) in self.styles.outlined
+        if is_outlined and _TITLE.fullmatch(text) and _first(paragraph, "numPr") is None:
+            if style is None:
+                style = ET.SubElement(paragraph[0], f"{{{_WORD}}}pStyle")
+            style.set(f"{{{_WORD}}}val", _HEADING)
 
     def _pass_mark(self, mark: str | None) -> None:
         """Record where a field begins, where its instruction ends, and where its result ends."""
@@ -160,10 +214,11 @@ def _complete(table: ET.Element) -> None:
         grid[:] = [column] * most
     if widths and widths[0] < most:
         last = rows[0][-1]
-        look = ET.Element(f"{{{_WORD}}}tcPr")
         width = str(_span(last) + most - widths[0])
+        if (look := next((each for each in last if _name(each) == "tcPr"), None)) is None:
+            last.insert(0, look := ET.Element(f"{{{_WORD}}}tcPr"))
+        look[:] = [each for each in look if _name(each) != "gridSpan"]
         ET.SubElement(look, f"{{{_WORD}}}gridSpan", {f"{{{_WORD}}}val": width})
-        last[:] = [look, *(each for each in last if _name(each) != "tcPr")]
 
 
 def _span(cell: ET.Element) -> int:
@@ -195,7 +250,10 @@ def _alternative(element: ET.Element) -> ET.Element:
 
 
 def _chosen(run: ET.Element) -> str | None:
-    """Return the selected entry if a drop-down field begins in a run."""
+    """Return the selected entry if a drop-down field begins in a run, or a box to tick."""
+    if (tick := _first(run, "checkBox")) is not None:
+        states = {_name(each): _value(each) or "true" for each in tick}
+        return "☐ " if states.get("checked", states.get("default", "0")) in _NO else "☒ "
     box = _first(run, "ddList")
     if box is None:
         return None

@@ -12,6 +12,7 @@ from specx.documents.strips import STACKED, TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
+_QUOTE, _ROUND = 1.3, 6.0  # times the size of the letters around; its sizes from a line over it
 _TILES = 4  # of one watermark, at least
 _COUNTED = 5  # line numbers in a margin, at least
 _EACH_FIFTH = 3  # the same, of those that do not count by one
@@ -40,6 +41,26 @@ def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
         marks = {id(piece) for piece in find(kept)}
         kept = [piece for piece in kept if id(piece) not in marks] if marks else kept
     return _with_drop_caps(kept)
+
+
+def pull_quotes(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
+    """Yield words in large letters round which the lines of a column run."""
+    least = _QUOTE * _usual_size(pieces) if pieces else 0.0
+    for quote in (piece for piece in pieces if piece.size >= least and is_worded(piece)):
+        near = [
+            p for p in pieces if p.size < least and abs(p.base - quote.base) < _ROUND * quote.size
+        ]
+        level = [p for p in near if abs(p.base - quote.base) < quote.size]
+        edges = {round(p.start) for p in level if p.end < quote.start}
+        edges |= {round(-p.end) for p in level if p.start > quote.end}
+        over = {
+            p.base > quote.base
+            for p in near
+            if p.start < quote.end and quote.start < p.end
+            if {round(p.start), round(-p.end)} & edges
+        }
+        if len(over) == 2:  # lines of the same column, above and below
+            yield quote
 
 
 def _usual_size(pieces: Sequence[TextPiece]) -> float:

@@ -26,6 +26,7 @@ _NOTE_CLASSES = frozenset({"footnote", "footnotes", "endnotes"})
 _NOTE_TYPES = frozenset({"footnote", "footnotes", "endnote", "endnotes", "rearnote", "rearnotes"})
 _CONTENTS_STYLE = re.compile(r"(?i)(toc|contents|table of (contents|figures))\b.*")
 _BACK = re.compile(r"[\W_]*")  # the text of a link from a note back to its place
+_BACK_TO = re.compile(r"#\w{0,12}_?ref[\w:-]{0,12}$")
 _PLACE = re.compile(r"#|[^/:?#]+\.x?html?[#_]")  # in the document, perhaps in another chapter
 _QUOTES = {"SingleQuote": ("‘", "’"), "DoubleQuote": ("“", "”")}
 _PROSE_OF_A_CELL = 160  # characters of running sentences: a cell of a column beside another
@@ -95,7 +96,9 @@ class _Reader:
         match block["t"]:
             case "Header":
                 kind: ParagraphKind = "heading" if around.kind == "text" else around.kind
-                yield from self.paragraph(content[2], around._replace(kind=kind))
+                drawn = [each for one in content[2] if one["t"] == "Image" for each in one["c"][1]]
+                title = content[2] if _text(content[2]) else drawn
+                yield from self.paragraph(title, around._replace(kind=kind))
             case "Para" | "Plain":
                 menu = around.kind == "text" and _is_menu([block])
                 yield from self.paragraph(content, _FRAME if menu else around)
@@ -152,6 +155,8 @@ class _Reader:
 
     def lines(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         notes: list[list[Tree]] = []
+        if around.kind == "text" and inlines and _leads_back(inlines[0]):
+            around = around._replace(kind="footnote")
         if [each["t"] for each in inlines[:2]] == ["Strong", "LineBreak"]:  # a title of its own
             yield from self.made(_text(inlines[:1], notes), around)
             inlines = inlines[2:]
@@ -334,6 +339,8 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield " "
             case "Code" | "Math":
                 yield content[1]
+            case "Image" if len(initial := _text(content[1])) == 1:
+                yield initial
             case "Note":
                 notes.append(content)
             case "RawInline" if content[1].startswith("{{") and before["t"] == "Space":
@@ -369,6 +376,11 @@ def _leads_to_note(link: Tree) -> bool:
     raised = len(inlines) == 1 and inlines[0]["t"] == "Superscript"
     back = _is_local(link) and _BACK.fullmatch(_text(inlines)) is not None
     return sign or back or (raised and _is_local(link))
+
+
+def _leads_back(inline: Tree) -> bool:
+    """Return True for the sign of a note or of a comment that links to its place in the text."""
+    return inline["t"] == "Link" and _BACK_TO.match(str(inline["c"][2][0])) is not None
 
 
 def _is_local(inline: Tree) -> bool:

@@ -253,8 +253,10 @@ class PageText:
         """Return the visible text of a run; a short run is divided into words at its spaces."""
         handle = argument(which)
         shown_on = self._objects.shown_on(handle)
+        layer = False
         if shown_on is not None and self._is_on(shown_on, start):
-            self.has_layer |= not self._is_on(self._objects.dark_areas, start)
+            layer = not self._is_on(self._objects.dark_areas, start)
+            self.has_layer |= layer
         elif shown_on is not None:
             self._pass(start, end)
             return []
@@ -283,7 +285,7 @@ class PageText:
             text = self.text_of(first, last)
             if text[1:2] == " " == text[3:4] and text[0] != ".":  # no leader of dots
                 text = self._in_words(look, first, text)
-            found.append(TextRun(text, before, left, right, base, look, (first, last)))
+            found.append(TextRun(text, before, left, right, base, look, (first, last), layer))
             before = " " if self._characters[last : last + 1] == " " else ""
         return found
 

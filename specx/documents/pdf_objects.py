@@ -9,7 +9,7 @@ import ctypes
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
@@ -49,18 +49,15 @@ def handle_of(pointer: Any) -> Any:
     return argument(ctypes.cast(pointer, _Handle).value)
 
 
-_annotation = pdfium_function("FPDFPage_GetAnnot", _Handle)
-_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", _Int)
-_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _page_object = pdfium_function("FPDFPage_GetObject", _Handle)
 _form_object = pdfium_function("FPDFFormObj_GetObject", _Handle)
 _form_count = pdfium_function("FPDFFormObj_CountObjects", _Int)
-_kind = pdfium_function("FPDFPageObj_GetType", _Int)
+kind_of = pdfium_function("FPDFPageObj_GetType", _Int)
 _object_bounds = pdfium_function("FPDFPageObj_GetBounds", _Int)
 _object_matrix = pdfium_function("FPDFPageObj_GetMatrix", _Int)
 _fill_color = pdfium_function("FPDFPageObj_GetFillColor", _Int)
-_draw_mode = pdfium_function("FPDFPath_GetDrawMode", _Int)
-_is_transparent = pdfium_function("FPDFPageObj_HasTransparency", _Int)
+draw_mode = pdfium_function("FPDFPath_GetDrawMode", _Int)
+is_transparent = pdfium_function("FPDFPageObj_HasTransparency", _Int)
 _segments = pdfium_function("FPDFPath_CountSegments", _Int)
 _segment = pdfium_function("FPDFPath_GetPathSegment", _Handle)
 _point = pdfium_function("FPDFPathSegment_GetPoint", _Int)
@@ -75,9 +72,7 @@ IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
 _THICK = 3.0  # points
 _ENDS = 2  # of a line
-_UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
-_LONGEST_NAME = 200  # characters of a file's name
-_WIDE = ctypes.POINTER(ctypes.c_ushort)
+_TICKED = (5.0, 18.0)  # points; the height of a box to tick
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
 _SIDES_AT = tuple(argument(ctypes.addressof(_SIDES) + 4 * n) for n in range(4))
 
@@ -126,12 +121,23 @@ class PageObjects:
                 if min(right - left, top - low) > _THICK and _segments(path) == _ENDS:
                     ends = _corners(partial(_segment, path), _ENDS)
                     inside = _product(_matrix_of(handle), matrix)
-                    first, lowest, last, highest = _placed(_box_of(ends), inside)
+                    first, lowest, last, highest = _placed(box_of(ends), inside)
                     if last - first > highest - lowest:
                         box = (first, low, last, top)
                     else:
                         box = (left, lowest, right, highest)
                 yield box
+
+    def frames(self, boxes: Sequence[Box]) -> list[Box]:
+        """Return small squares without a dark filling; ``boxes``: of all paths, in their order."""
+        paths = (handle for handle, kind, _ in self._all if kind == PATH)
+        return [
+            (left, low, right, top)
+            for handle, (left, low, right, top) in zip(paths, boxes, strict=True)
+            if abs(right - left - (top - low)) < 1 and _TICKED[0] < top - low < _TICKED[1]
+            if _segments(argument(handle)) in _CORNERS  # no circle
+            if not self._is_filled(handle) or self._is_white(argument(handle))
+        ]
 
     @cached_property
     def pictures(self) -> list[Box]:
@@ -175,10 +181,10 @@ class PageObjects:
         """Return True if a path fills a box and hides everything behind it."""
         handle = argument(path)
         count = _segments(handle)
-        if count not in _CORNERS or not self._is_filled(path) or _is_transparent(handle):
+        if count not in _CORNERS or not self._is_filled(path) or is_transparent(handle):
             return False
         corners = _corners(partial(_segment, handle), count)
-        left, low, right, top = _box_of(corners)
+        left, low, right, top = box_of(corners)
         a, b, c, d, *_ = _matrix_of(path)
         is_box = {(left, low), (right, low), (right, top), (left, top)}.issubset(corners)
         is_upright = not (b or c) or not (a or d)
@@ -233,42 +239,8 @@ class PageObjects:
 
     def _is_filled(self, path: int) -> bool:
         fill, stroke = ctypes.c_int(), ctypes.c_int()
-        _draw_mode(argument(path), ctypes.byref(fill), ctypes.byref(stroke))
+        draw_mode(argument(path), ctypes.byref(fill), ctypes.byref(stroke))
         return bool(fill.value)
-
-
-class Notes(NamedTuple):
-    """The annotations of a page: their kinds, the boxes that strike text out, names of files."""
-
-    kinds: frozenset[int]
-    crossed_out: Sequence[Box]
-    attached: tuple[str, ...]
-
-
-def notes_of(page: Any) -> Notes:
-    """Return the annotations of a page."""
-    kinds, boxes, names = set[int](), list[Box](), list[str]()
-    quad = pdfium.FS_QUADPOINTSF()
-    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
-        note = argument(_annotation(handle_of(page), n))
-        kind = _annotation_kind(note)
-        kinds.add(kind)
-        pointer = ctypes.cast(note, pdfium.FPDF_ANNOTATION)
-        if kind == pdfium.FPDF_ANNOT_STRIKEOUT:
-            seen = not pdfium.FPDFAnnot_GetFlags(pointer) & _UNSEEN
-            for part in range(pdfium.FPDFAnnot_CountAttachmentPoints(pointer) if seen else 0):
-                pdfium.FPDFAnnot_GetAttachmentPoints(pointer, part, ctypes.byref(quad))
-                points = [(getattr(quad, f"x{k}"), getattr(quad, f"y{k}")) for k in range(1, 5)]
-                boxes.append(_box_of(points))
-        elif kind == pdfium.FPDF_ANNOT_FILEATTACHMENT:
-            file = pdfium.FPDFAnnot_GetFileAttachment(pointer)
-            size = pdfium.FPDFAttachment_GetName(file, None, 0)
-            name = ctypes.create_string_buffer(size)
-            pdfium.FPDFAttachment_GetName(file, ctypes.cast(name, _WIDE), size)
-            said = name.raw.decode("utf-16-le", "replace").strip("\0")[:_LONGEST_NAME]
-            names.append(said or "a file without a name")
-        _close_annotation(note)
-    return Notes(frozenset(kinds), boxes, tuple(names))
 
 
 def _own_box(page: Any, name: str) -> Box | None:
@@ -285,7 +257,7 @@ def _objects(
     """Yield the objects of a page or form in drawing order, including those of forms in it."""
     for n in range(count):
         handle = get(holder, n)
-        kind = _kind(form := argument(handle))
+        kind = kind_of(form := argument(handle))
         yield handle, kind, matrix
         if kind == _FORM and depth < _NESTED:
             inside = _product(_matrix_of(handle), matrix)
@@ -307,14 +279,14 @@ def _clips(handle: int | None) -> Iterator[Box | None]:
     for path in reversed(range(_clip_paths(clip))):
         count = _clip_segments(clip, path)
         corners = partial(_clip_segment, clip, path)
-        yield _box_of(_corners(corners, count)) if count in _CORNERS else None
+        yield box_of(_corners(corners, count)) if count in _CORNERS else None
 
 
 def _bands(box: Box) -> range:
     return range(int(box[1] // _BAND), int(box[3] // _BAND) + 1)
 
 
-def _box_of(points: Sequence[tuple[float, float]]) -> Box:
+def box_of(points: Sequence[tuple[float, float]]) -> Box:
     xs, ys = zip(*points, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
@@ -349,18 +321,14 @@ def _placed(box: Box, matrix: _Matrix) -> Box:
         return box
     a, b, c, d, e, f = matrix
     left, bottom, right, top = box
-    return _box_of(
+    return box_of(
         [(a * x + c * y + e, b * x + d * y + f) for x in (left, right) for y in (bottom, top)]
     )
 
 
 def _common(some: Box, other: Box) -> Box:
-    return (
-        max(some[0], other[0]),
-        max(some[1], other[1]),
-        min(some[2], other[2]),
-        min(some[3], other[3]),
-    )
+    (left, low, right, top), (first, lowest, last, highest) = some, other
+    return max(left, first), max(low, lowest), min(right, last), min(top, highest)
 
 
 def _area(box: Box) -> float:

@@ -8,7 +8,7 @@ from itertools import pairwise, takewhile
 from operator import attrgetter
 
 from specx.documents.lines import Span, TextRun
-from specx.documents.page_marks import body_text
+from specx.documents.page_marks import body_text, pull_quotes
 from specx.documents.reading_order import reading_order
 from specx.documents.strips import Box, TextPiece, median
 
@@ -31,6 +31,11 @@ _LONGEST = 0.8  # letter sizes; and that long
 _BELOW = 0.25  # letter sizes between an underscore and the base line
 _STRUCK = (0.15, 0.4)  # letter sizes between a base line and a rule through its letters
 _WORD_OR_NUMBER = re.compile(r"[^\W\d_]{3}|\d{2}")  # in no formula, as a rule
+_ALIKE = 1.25  # times the usual size of recognized letters
+_CHANGING = 0.3  # of words beside each other have different sizes
+_LEVEL, _MOST = 0.3, 5000  # letter sizes between base lines of a row; pieces on a page of text
+_SHIFT, _SHIFTED = 2.0, 0.1  # points, and of the width, by which what is drawn twice is moved
+_TICK, _TICKS = 2.0, "☐☑"  # letter sizes from a box to its label; not ticked, and ticked
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
@@ -48,14 +53,52 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
     for run in _sized(list(runs)):
         by_turn[run.look.turn].append(run)
     for turn, its in by_turn.items():
-        pieces = body_text(_pieces(its, rules))
-        for row, cell in reading_order(pieces, () if turn else boxes):
+        pieces = body_text(_without_doubles(_pieces(its, rules)))
+        quotes = list(pull_quotes(pieces))
+        text = [piece for piece in pieces if piece not in quotes] if quotes else pieces
+        ordered = reading_order(text, () if turn else boxes)
+        told = ((row, n == 0) for n, (row, _) in enumerate(reading_order(quotes)))
+        for row, cell in (*ordered, *told):
             spans = list(_spans(_joined(row)))
             rows.append([spans[0]._replace(cell=True), *spans[1:]] if cell else spans)
     return rows
 
 
-def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
+def with_ticks(
+    runs: Sequence[TextRun], frames: Iterable[Box], boxes: Sequence[Box]
+) -> list[TextRun]:
+    """Return runs with a sign for each drawn box to tick that stands in front of text.
+
+    ``frames``: such boxes; ``boxes``: of all paths. What lies in a frame ticks it.
+    """
+    made = list(runs)
+    for frame in frames:
+        left, low, right, top = frame
+        inside = [run for run in made if _is_in(frame, run.start, run.base)]
+        labels = [
+            (run.start, n)
+            for n, run in enumerate(made)
+            if run.look.turn == 0 and low - (top - low) / 2 < run.base < top
+            if -1 < run.start - right < _TICK * run.look.size
+        ]
+        if labels and all(len(run.text) == 1 for run in inside):
+            place = min(labels)[1]
+            ticked = bool(inside) or sum(_is_in(frame, *box[:2]) for box in boxes) > 1
+            box = made[place]._replace(text=_TICKS[ticked], start=left, end=right)
+            made[place : place + 1] = [
+                box._replace(characters=(0, 0)),
+                made[place]._replace(before=" "),
+            ]
+            made = [run for run in made if run not in inside]
+    return made
+
+
+def _is_in(frame: Box, x: float, y: float) -> bool:
+    left, low, right, top = frame
+    return left - 1 < x < right and low - 1 < y < top
+
+
+def struck(runs: Sequence[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
     """Return the runs through which a rule is drawn, as changes of a contract are shown.
 
     Such a rule begins and ends where its runs do, unlike one behind a title.
@@ -75,6 +118,7 @@ def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
         for rule, its in through.items()
         if abs(min(each.start for each in its) - rule[1]) < _LONGEST * its[0].look.size / 2
         and abs(max(each.end for each in its) - rule[2]) < _LONGEST * its[0].look.size / 2
+        and not any(_is_label(run, rule) for run in runs)
     }
     worded = {
         round(rule[0])
@@ -82,6 +126,12 @@ def struck(runs: Iterable[TextRun], boxes: Iterable[Box]) -> list[TextRun]:
         if any(_WORD_OR_NUMBER.search(run.text) for run in its)
     }
     return [run for rule, its in found.items() if round(rule[0]) in worded for run in its]
+
+
+def _is_label(run: TextRun, rule: tuple[float, float, float]) -> bool:
+    """Return True for a run in front of a rule on its base line: a blank, which text may cross."""
+    size, (height, left, _) = run.look.size, rule
+    return -_BELOW < (height - run.base) / size < _STRUCK[0] and 0 <= left - run.end < size
 
 
 def _pieces(
@@ -107,7 +157,38 @@ def _pieces(
     return pieces
 
 
+def _without_doubles(pieces: list[TextPiece]) -> list[TextPiece]:
+    """Return pieces without what is drawn twice, or recognized at the place of other text."""
+    down = sorted(pieces, key=attrgetter("base")) if len(pieces) < _MOST else []
+    doubles = set[int]()
+    for n, piece in enumerate(down, start=1):
+        highest = piece.base + _LEVEL * piece.size
+        for other in takewhile(lambda each: each.base < highest, down[n:]):  # noqa: B023
+            if min(piece.end, other.end) - max(piece.start, other.start) > piece.size:
+                less, more = sorted((piece, other), key=_worth)
+                doubles |= {id(less)} if _is_double(less, more) else set()
+    return [piece for piece in pieces if id(piece) not in doubles] if doubles else pieces
+
+
+def _worth(piece: TextPiece) -> tuple[bool, float]:
+    """Return what orders pieces in one place: the last recognized, then the narrowest printed."""
+    return (False, -piece.index) if piece.runs[0][1].layer else (True, piece.end - piece.start)
+
+
+def _is_double(piece: TextPiece, other: TextPiece) -> bool:
+    """Return True if a piece has the words, or is recognized at the place, of another one."""
+    width = min(piece.end, other.end) - max(piece.start, other.start)
+    if piece.runs[0][1].layer and width > (piece.end - piece.start) / 2:
+        return True
+    text, whole = (each.text.replace(" ", "") for each in (piece, other))
+    share = (piece.start - other.start) / (other.end - other.start)
+    placed = text in whole and abs(share - whole.index(text) / len(whole)) < _SHIFTED
+    return placed and width > piece.end - piece.start - _SHIFT
+
+
 def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
+    if last.layer != run.layer:
+        return True
     size, least = last.look.size, run.look.size
     if size < least:
         size, least = least, size
@@ -175,7 +256,20 @@ def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:
-    """Estimate impossible sizes, as of one dot of a font of pictures, from the text's width."""
+    """Estimate impossible sizes, as of one dot of a font of pictures, from the text's width.
+
+    Recognized words of about one size get that size if sizes change within lines.
+    """
+    layer = [run for run in runs if run.layer]
+    level = [(a, b) for a, b in pairwise(layer) if abs(a.base - b.base) < _RAISED * a.look.size]
+    if sum(a.look.size != b.look.size for a, b in level) > _CHANGING * len(level):
+        usual = median(run.look.size for run in layer)
+        runs = [
+            run._replace(look=run.look._replace(size=usual))
+            if run.layer and 1 / _ALIKE < run.look.size / (usual or 1.0) < _ALIKE
+            else run
+            for run in runs
+        ]
     if not runs or max(run.look.size for run in runs) >= _SMALLEST:
         return runs
     width = sum(run.end - run.start for run in runs) / sum(len(run.text) for run in runs)

@@ -23,8 +23,9 @@ from specx.documents.child_worker import Answer, RefusedError, read_data, reason
 from specx.documents.lines import Line, PageLines, TextRun, lacks_ligatures, lines_of
 from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
-from specx.documents.pdf_objects import PATH, TEXT, Notes, PageObjects, notes_of
-from specx.documents.pdf_rows import rows_of, struck
+from specx.documents.pdf_notes import Notes, notes_of
+from specx.documents.pdf_objects import PATH, TEXT, PageObjects
+from specx.documents.pdf_rows import rows_of, struck, with_ticks
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
@@ -189,6 +190,8 @@ def _read(opened: _Opened, number: int, page: Any, *, notes: Notes) -> tuple[Pag
     finally:
         pdfium.FPDFText_ClosePage(text)
     boxes = list(objects.drawn())
+    if frames := objects.frames(boxes):
+        runs = with_ticks(runs, frames, boxes)
     deleted = struck(runs, boxes)
     gone = set(map(id, deleted))
     kept = [run for run in runs if id(run) not in gone]

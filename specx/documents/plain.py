@@ -8,7 +8,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from specx.documents.document import Document, Kind
-from specx.documents.markdown_blocks import markdown_blocks
+from specx.documents.markdown_blocks import markdown_blocks, struck_letters
 from specx.documents.prose import is_sentence, without_data
 from specx.documents.sentences import ends_paragraph, sentence_spans, split_sentences
 from specx.documents.shapes import (
@@ -49,14 +49,15 @@ _FRONT_MATTER = re.compile(
 )
 _FEWEST_ENTITIES = 3
 _ENTITY = re.compile(  # spaces, dashes, quotation marks
-    r"&(?:#(?:3[49]|160|82[0-9]{2})|[lr][sd]quo|[nm]dash|nbsp|hellip|quot|apos|amp);"
+    r"&(?:#(?:3[49]|160|82(?:1[0-9]|2[0-6]|30))|[lr][sd]quo|[nm]dash|nbsp|hellip|quot|apos|amp);"
 )
+_ENTITY_ALONE = re.compile(r"(?<!\S)&(?:#3[49]|[lr][sd]quo|quot|apos);(?!\S)")  # spoken of
 _FULL, _SHORT = 0.75, 50  # of the usual longest line, and characters of a line: not full
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
 _FEWEST_CAPITALS = 4  # letters; shorter lines are codes and signs rather than titles
 
-_RULE = re.compile(r"(?:([-—=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
+_RULE = re.compile(r"(?:([-—=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}|[─-╿\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
@@ -83,6 +84,8 @@ def document_from_text(
         text = _with_letters(text)
     front, text = _without_front_matter(text)
     marked = markdown_blocks(text) if kind == "markdown" else None
+    if marked and (letters := struck_letters(text)):
+        warnings += (f"Text that is struck out was left out (letters: {letters:,}).",)
     read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
     lines = read.lines if read.lines or not front else front
     if not any(line.text for line in lines):
@@ -115,7 +118,8 @@ def document_from_text(
 
 def _with_letters(text: str) -> str:
     """Return a text with the letters that HTML writes as ``&#8217;``, unless it has HTML's tags."""
-    if "</" in text or len(_ENTITY.findall(text)) < _FEWEST_ENTITIES:
+    few = len(_ENTITY.findall(text)) < _FEWEST_ENTITIES
+    if few or "</" in text or _ENTITY_ALONE.search(text):
         return text
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 

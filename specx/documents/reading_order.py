@@ -50,6 +50,7 @@ _PROSE = 7.0  # lines of prose are longer
 _STOPS = (".", "!", "?")
 _ITEM = re.compile(r"\(?\w{1,3}[.)] |[•–-] ")
 _NARROWEST = 2.0  # a column that the file has drawn as one
+_COLUMNS = 2.0  # times the height of rows beside each other
 
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
@@ -79,6 +80,14 @@ class _Rules(NamedTuple):
         heights = [row[0].base for row in (rows[-1], rows[0])]
         first, last = (bisect_right(self.level, (base, math.inf)) for base in heights)
         return self.level[first:last]
+
+    def part(self, rows: Sequence[Row]) -> bool:
+        """Return True if an upright rule lies between the pieces of some rows."""
+        left, right = rows[0][0].start, rows[0][-1].end
+        return any(
+            left < x < right and low < rows[-1][0].base and rows[0][0].base < high
+            for x, low, high in self.upright
+        )
 
 
 def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
@@ -129,12 +138,16 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     elif inside and (boxes := form_boxes(rows, rules.upright)):
         yield from _as_cells(boxes, rules)
         return
-    elif (inside or (len(rows) >= LINES and len(rows[0]) > 1)) and (
+    elif (inside or (len(rows[0]) > 1 and (len(rows) >= LINES or rules.part(rows)))) and (
         cells := next((x for x, sides in strips.items() if are_cells(x, sides, rows)), None)
     ):
         yield from _as_cells(cells.around(rows)[1:3], rules)
         return
-    elif table := _tallest(each for each, sides in strips.items() if is_table(each, sides)):
+    elif table := _tallest(
+        each
+        for each, sides in strips.items()
+        if is_table(each, sides) and not any(_is_part(each, other) for other in drawn)
+    ):
         above, *sides, below = table.around(rows)
         yield from _read(above, rules, inside=inside)
         for row in _rows(sorted(chain(*sides), key=lambda p: -p.base)):
@@ -314,6 +327,11 @@ def _are_drawn(sides: Sides) -> bool:
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
         return False
     return min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST
+
+
+def _is_part(strip: Strip, other: Strip) -> bool:
+    """Return True for a strip beside a few rows of columns, which are level by chance."""
+    return other.prolongs(strip) and other.height > _COLUMNS * strip.height
 
 
 def _widths(side: Sequence[Row], *, at: int) -> list[float]:

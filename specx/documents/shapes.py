@@ -82,6 +82,8 @@ def begins_item(line: str, first: str = "", above: str = "", *, full: bool = Fal
     word = line.partition(" ")[0]
     if word.isascii() and word.isalpha():  # as most lines begin
         return False
+    if line[0] in "☐☑☒":
+        return True
     fifth = line.startswith("v. ") and (not first or first.startswith("iv."))
     if not fifth and not ITEM_MARK.match(line):
         return False
@@ -133,6 +135,7 @@ TITLED = re.compile(  # Article IV, Chapter 3: The Mill, § 5 Fees
 _LETTERED = re.compile(
     r"(?:[IVXL]{1,6}|[A-Z](?=\.\s+\S+\s)|[A-H])\.\s+(?=[A-Z])(?!.*\b[A-Z]\.)", re.DOTALL
 )
+POINT = re.compile(r"(?:[IVX]{1,5}|[A-H])\.\s+[A-Z]")  # of a brief: I. The Court Erred
 _LONG_WORD = re.compile(r"[^\W\d_][\w’'-]{3,}")
 _CAPITALS_OF_A_TITLE = 0.6  # of the words with more than three letters
 LONGEST_LETTERED_TITLE = 120  # characters

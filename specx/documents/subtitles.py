@@ -61,7 +61,8 @@ _RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
 # What a chat's program tells of its members, without a sender or behind U+200E.
 _WHOM = r"[^:\s]+(?: [^:\s]+){0,3}"
 _NOTICE = (
-    rf"(?:.{{0,60}}\bend-to-end encrypt.*|{_WHOM} (?:left|was (?:added|removed))\.?"
+    rf"(?:.{{0,60}}\b(?:end-to-end encrypt|Ende-zu-Ende-verschl|chiffrés de bout en bout).*"
+    rf"|{_WHOM} (?:left|was (?:added|removed))\.?"
     rf"|{_WHOM} joined(?: the group| using\b.*)?"
     rf"|{_WHOM} (?:added|removed) (?:[A-Z+~]|you\b).{{0,60}}"
     rf"|{_WHOM} (?:created|changed|deleted|pinned) (?:(?:the|this|a) )?"
@@ -74,7 +75,9 @@ _UNNAMED = re.compile(rf"{_DATED}(?P<said>\S.*)")
 _OMITTED = r"(?:omitted|weggelassen|weggelaten|omitid[oa]|ocultad[oa]|omess[oa]|omise?|absente?)"
 _TOLD = re.compile(
     rf"\u200e{_NOTICE}|\u200e[^.!?:]{{0,40}}\s{_OMITTED}|\u200e?[-–—.…]*"
-    r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*"
+    r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*{1,3}|-!-)\s.*"
+    r"|--- (?:Log|Day) .*|\u200e?(?:This message was deleted|You deleted this message)\.?"
+    r"|\u200e?(?:Diese Nachricht wurde gelöscht|Ce message a été supprimé)\.?"
     r"|(?:image|video|audio|gif|sticker|document|media|contact card) omitted",
     re.IGNORECASE,
 )

@@ -143,7 +143,7 @@ def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[s
     encoding is ignored if more than a few characters are invalid in it.
     """
     found = _DECLARED.search(data[:_DECLARED_WITHIN])
-    encoding = _charset(label) or _charset(found[1].decode("ascii", "replace") if found else "")
+    encoding = charset_of(label) or charset_of(found[1].decode("ascii", "replace") if found else "")
     marks = tuple(mark for mark, _ in _BYTE_ORDER_MARKS)
     if encoding and data.strip() and not (data.startswith(marks) or utf16_of(data)):
         text = data.decode(encoding, "replace")
@@ -156,7 +156,7 @@ def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[s
     return decode_text(data, name)
 
 
-def _charset(label: str) -> str | None:
+def charset_of(label: str) -> str | None:
     """Return Python's name of an encoding; None if it is not one for texts."""
     label = label.strip().strip("\"'").lower()
     try:
@@ -293,6 +293,9 @@ _TABLE: dict[int, str] = {
     **{ord(char): "" for char in _INVISIBLE + _DIRECTIONS},
     **{ord(char): "-" for char in _HYPHENS},
     **{ord(char): "•" for char in _BULLETS},
+    **dict.fromkeys(map(ord, "\uf0a8\uf06f\uf071◻"), "☐"),  # also of Wingdings
+    **dict.fromkeys(map(ord, "\uf0fe\uf052🗹"), "☑"),
+    **dict.fromkeys(map(ord, "\uf0fd\uf078🗷"), "☒"),
 }
 
 # Control characters without meaning in text, and halves of surrogate pairs, which no file can hold.

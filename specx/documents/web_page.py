@@ -13,7 +13,8 @@ _NOT_SHOWN = (
     "[role='search']"
 )
 _HIDES = re.compile(
-    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden"
+    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden|mso-hide\s*:\s*all"
+    r"|text-decoration(?:-line)?\s*:[\w\s]{0,40}line-through|font-size\s*:\s*0(?![\d.])"
     r"|(?:left|top)\s*:\s*-(?:[5-9]\d{3}|\d{5,})px)",
     re.IGNORECASE,
 )
@@ -28,7 +29,7 @@ _FRAME = "nav, footer, aside, header, [role='navigation'], [role='banner'], [rol
 # Divisions that pages name so, and those that are mostly links.
 _NAMED_FRAME = re.compile(
     r"(?:^|[-_ ])(?:cookies?|gdpr|newsletter-?signup|breadcrumbs?|pagination|editsection"
-    r"|skip-?(?:link|nav|to)\w*)(?=$|[-_ ])",
+    r"|site-?notice|skip-?(?:link|nav|to)\w*)(?=$|[-_ ])",
     re.IGNORECASE,
 )
 _NAMED = (

@@ -346,3 +346,9 @@ def test_remarks_quotes_and_spaces_in_lists(folder: Path) -> None:
     (folder / "names.lst").write_text("# nothing\n")
     with pytest.raises(UsageError, match="names no files"):
         read_names("names.lst")
+
+
+def test_a_document_that_is_open_in_word_is_no_second_one(tmp_path: Path) -> None:
+    for name in ("a.docx", "~$a.docx"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [Path(each.path).name for each in discover([str(tmp_path)])] == ["a.docx"]

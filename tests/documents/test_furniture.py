@@ -176,3 +176,24 @@ def test_what_ends_pages_at_several_heights_is_text() -> None:
 def test_a_date_at_the_edge_of_a_page_is_text(said: str) -> None:
     pages = [[said, *body(1)], [*body(2), "https://b.example/mill 12/2020"]]
     assert left(*pages) == pages
+
+
+def test_the_head_of_a_letter_goes_on_with_its_page() -> None:
+    first = PageLines(
+        1, (Line("Mrs. Tarrant"), Line("9 June 2021"), Line("The fee is due, and it is due soon."))
+    )
+    second = PageLines(
+        2, (Line("Mrs. Tarrant"), Line("9 June 2021"), Line("Page 2"), Line("It ends."))
+    )
+    pages, _ = set_furniture_apart([first, second])
+    assert [line.text for line in pages[1].lines] == ["It ends."]
+    assert len(pages[0].lines) == 3
+
+
+def test_heads_of_two_pages_with_their_numbers_on_either_side_are_furniture() -> None:
+    head = "Harwick Gazette, Vol. 86, Rules"
+    pages = [
+        PageLines(1, (Line(f"7120 {head}"), Line("The first page is about the mill and its fee."))),
+        PageLines(2, (Line(f"{head} 7121"), Line("The second one tells who has to pay for it."))),
+    ]
+    assert [len(page.lines) for page in set_furniture_apart(pages)[0]] == [1, 1]

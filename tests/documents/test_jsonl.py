@@ -241,3 +241,37 @@ def test_spaces_behind_a_key_take_no_time() -> None:
     assert not looks_like_json(b'{"a":' + b" " * 100_000 + b"1}]")
     list(_KEYED.finditer('{"a":' + " " * 100_000 + "1}"))
     assert time.process_time() - started < 1
+
+
+def test_messages_of_slack_are_one_document(save: SaveFile) -> None:
+    who = {"user_profile": {"real_name": "Ann Vik"}}
+    said = [
+        {
+            "ts": "1620000000.0001",
+            "subtype": "channel_join",
+            "text": "<@U3> has joined",
+            "user": "U3",
+        },
+        {
+            "ts": "1620000100.0002",
+            "text": "The gate &amp; the chain of <@U1> are gone.",
+            "user": "U1",
+        }
+        | who,
+        {"ts": "1620000101.0002", "text": "See <https://x.example|the list> first.", "user": "U2"},
+        {"ts": "1620000161.0002", "text": "I can be there at noon.", "user": "U1"} | who,
+    ]
+    (document,) = read_documents(save("general.json", json.dumps(said).encode()))
+    assert isinstance(document, Document)
+    assert [each.text for each in document.paragraphs] == [
+        "Ann Vik: The gate & the chain of Ann Vik are gone.",
+        "U2: See the list first.",
+        "Ann Vik: I can be there at noon.",
+    ]
+    assert document.paragraphs[0].label == "2021-05-03 00:01"
+
+
+def test_a_line_of_json_is_one_record_though_it_holds_a_list_of_texts(save: SaveFile) -> None:
+    lines = [{"parts": [{"text": "One."}, {"text": "Two."}]}, {"text": "Three."}]
+    found = read_documents(save("a.jsonl", "\n".join(map(json.dumps, lines)).encode()))
+    assert [type(each).__name__ for each in found] == ["LineError", "Document"]

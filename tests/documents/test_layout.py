@@ -196,3 +196,45 @@ def test_a_list_behind_a_reference_to_one_of_its_numbers_is_a_list() -> None:
     lines = ["The rules of section (1) above, which the council made, say the following:"]
     lines += ["(1) The lock opens at six.", "(2) The fee is due in May."]
     assert texts([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(lines)]) == lines
+
+
+def test_a_title_within_a_cell_heads_its_text_and_a_sum_heads_nothing() -> None:
+    title = Line("Salt and rice", 72, 700, 10, bold=True, cell=True)
+    below = [Line(FULL, 72, 688, 10), Line("and it ends.", 72, 676, 10)]
+    assert [block.kind for block in blocks([title, *below])] == ["heading", "text"]
+    label = [title, below[0]._replace(cell=True), below[1]]
+    assert [block.kind for block in blocks(label)] == ["text", "text"]
+    total = Line("Total in crowns 54,456.00", 72, 700, 10, bold=True)
+    assert [block.kind for block in blocks([total, *below])] == ["table", "text"]
+
+
+def test_what_repeats_is_a_caption_in_large_letters_only() -> None:
+    told = "The heirs of the miller claimed a right."
+    small = [Line(f"{told} {FULL}", 72, 700, 10), Line(told, 72, 660, 10)]
+    assert [block.kind for block in blocks(small)] == ["text", "text"]
+    large = [small[0], Line(told, 72, 660, 14)]
+    assert [block.kind for block in blocks(large)] == ["text", "caption"]
+
+
+def test_the_point_of_a_brief_is_a_heading_of_several_lines() -> None:
+    point = Line(
+        "I. The District Court Erred in Holding That an Ancient Right to Water", 90, 700, 10
+    )
+    lines = [
+        point,
+        Line("Survives the Sale of the Mill to Which It Was Attached by a Deed", 90, 688, 10),
+    ]
+    bold = [line._replace(bold=True) for line in lines]
+    assert [block.kind for block in blocks(bold)] == ["heading"]
+    title = Line("I. BACKGROUND", 250, 700, 10, bold=True)
+    found = blocks([title, Line(FULL, 90, 676, 10)])
+    assert [block.text for block in found] == ["I. BACKGROUND", FULL]
+
+
+def test_a_label_and_a_divided_word_go_on() -> None:
+    label = [Line("SUMMARY: The Board closes the sluice whenever", 72, 700, 10)]
+    below = [Line("the level at the weir is below one metre for seven days in", 130, 688, 10)]
+    assert len(texts([*label, *below])) == 1
+    assert (
+        len(texts([Line("The pre-", 72, 700, 10), Line("1990 rules are gone.", 72, 688, 10)])) == 1
+    )

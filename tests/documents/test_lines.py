@@ -38,7 +38,7 @@ def test_raised_note_numbers_go_and_exponents_stay() -> None:
         fragment(" Next\n", 110, 700),
     ]
     rows += [fragment("An area of 10 km", 72, 688), fragment("2", 140, 692, 6)]
-    assert [line.text for line in made(rows)] == ["It ends. Next", "An area of 10 km2"]
+    assert [line.text for line in made(rows)] == ["It ends. Next", "An area of 10 km²"]
 
 
 def test_the_sign_of_a_footnote_is_known_and_its_calls_go() -> None:

@@ -1,4 +1,5 @@
 from specx.documents.document import Document
+from specx.documents.markdown_blocks import struck_letters
 from specx.documents.plain import document_from_text
 
 Found = tuple[str, str, tuple[int, int] | None]
@@ -147,3 +148,13 @@ def test_ends_of_divisions_are_no_text() -> None:
 def test_what_is_struck_out_does_not_hold() -> None:
     text = "The rent is ~~50~~ **70** pounds, not <del>5</del>60; `~~x~~`."
     assert found(text) == [("text", "The rent is 70 pounds, not 60; ~~x~~.", (1, 1))]
+
+
+def test_struck_letters_are_counted_outside_code() -> None:
+    assert struck_letters("The fee is ~~50~~ 70, <del>not 9</del>, said `~~code~~`.") == 6
+
+
+def test_marks_of_notes_are_no_text() -> None:
+    text = "> [!warning] Closing\n\n%% he lies %% See [[Sorley|the ==builder==]], not `[[x]]` a==b."
+    document = document_from_text(text, "a", "markdown")
+    assert document.text == "Closing\n\nSee the builder, not [[x]] a==b."

@@ -183,3 +183,44 @@ def test_letters_that_are_not_read_are_told(save: SaveFile) -> None:
     document = read_document(save("a.epub", offices.epub("<p>A chapter.</p>", chapter)), QUICK)
     read_letters = sum(map(str.isalnum, document.text))
     assert ("letters were not read" in " ".join(document.warnings)) == (read_letters < 300)
+
+
+def test_styles_hide_text_and_have_levels_of_headings(save: SaveFile) -> None:
+    styles = (
+        f'<w:styles xmlns:w="{offices._WORD}">'
+        '<w:style w:type="paragraph" w:styleId="Top"><w:pPr><w:outlineLvl w:val="0"/></w:pPr>'
+        '</w:style><w:style w:type="paragraph" w:styleId="Low"><w:basedOn w:val="Top"/></w:style>'
+        '<w:style w:type="paragraph" w:styleId="Note"><w:rPr><w:vanish/></w:rPr></w:style>'
+        "</w:styles>"
+    )
+    said = {"Top": "The fees", "Low": "Of mills", "Note": "It is secret.", "x": "They rise."}
+    body = "".join(
+        f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
+        for style, text in said.items()
+    )
+    body += '<w:p><w:pPr><w:outlineLvl w:val="1"/></w:pPr><w:r><w:t>The end</w:t></w:r></w:p>'
+    data = offices.docx(body, **{"word/styles.xml": styles})
+    assert read(save, "a.docx", data) == [
+        ("heading", "The fees"),
+        ("heading", "Of mills"),
+        ("text", "They rise."),
+        ("heading", "The end"),
+    ]
+
+
+@pytest.mark.parametrize(("state", "sign"), [("<w:checked/>", "☒"), ("", "☐")])
+def test_old_boxes_to_tick_readings_and_breaks_are_shown(
+    save: SaveFile, state: str, sign: str
+) -> None:
+    box = (
+        f'<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:default w:val="0"/>{state}'
+        '</w:checkBox></w:ffData></w:fldChar></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
+    )
+    ruby = (
+        "<w:r><w:ruby><w:rt><w:r><w:t>to</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>東</w:t></w:r>"
+        "</w:rubyBase></w:ruby></w:r>"
+    )
+    text = "<w:r><w:t>It</w:t><w:cr/><w:t>turns.</w:t></w:r>"
+    struck = "<w:r><w:rPr><w:dstrike/></w:rPr><w:t>Never.</w:t></w:r>"
+    data = offices.docx(f"<w:p>{box}{ruby}{text}{struck}</w:p>")
+    assert [each for _, each in read(save, "a.docx", data)] == [f"{sign} 東It turns."]

@@ -202,3 +202,17 @@ def test_the_long_name_of_a_file_is_its_own(save: SaveFile) -> None:
     document = read_document(save("a.pdf", page(SEEN, extra=b"/Annots [%b]" % files)))
     assert "offer.txt" in document.warnings[0]
     assert "mmmm" in document.warnings[0]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_black_square_laid_over_a_page_hides_its_text(save: SaveFile) -> None:
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Times-Roman >>"
+    form = b"/Type /XObject /Subtype /Form /BBox [0 0 600 14]"
+    content = pdfs.stream(SEEN + shown("Ann said so.", y=600))
+    square = (
+        b"/Annots [<< /Type /Annot /Subtype /Square /Rect [60 596 600 612] /AP << /N 6 0 R >> >>]"
+    )
+    more = [font, pdfs.stream(b"0 g 0 0 600 14 re f", form)]
+    document = read_document(save("a.pdf", pdfs.pages_pdf([content], square, more)))
+    assert "Ann" not in document.text
+    assert document.warnings == (WARNING.replace("31", "10"),)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from reportlab.pdfgen.canvas import Canvas
 
 from specx.documents.read import ReadOptions
@@ -197,3 +198,67 @@ def test_what_is_struck_out_does_not_hold(save: SaveFile) -> None:
             x = end
 
     assert read(save, draw) == ["The rent is 70 pounds a month."]
+
+
+def test_a_value_typed_over_its_blank_is_not_struck_out(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        value = "Ann Elizabeth Lee of Aldmouth"
+        canvas.drawString(72, 700, "Owner:")
+        canvas.setLineWidth(0.6)
+        canvas.line(108, 700, 109 + canvas.stringWidth(value, FONT, 11), 700)
+        canvas.drawString(109, 697, value)
+
+    assert "Ann Elizabeth Lee" in " ".join(read(save, draw))
+
+
+def test_drawn_boxes_to_tick_are_signs(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        for n, text in enumerate(("The lock is closed.", "A fee is due.", "It has a roof.")):
+            base = 700 - 20 * n
+            canvas.rect(72, base - 1, 9, 9)
+            canvas.drawString(90, base, text)
+            if n == 1:
+                canvas.line(73, base, 80, base + 7)
+        canvas.circle(76, 603, 4)
+        canvas.drawString(90, 600, "A circle is a bullet.")
+
+    assert read(save, draw) == [
+        "☐ The lock is closed.",
+        "☑ A fee is due.",
+        "☐ It has a roof.",
+        "A circle is a bullet.",
+    ]
+
+
+def test_what_is_drawn_twice_is_read_once(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        line = "The board asked the county for a loan of eighty thousand crowns."
+        canvas.drawString(72, 700, line)
+        x = 72.3
+        for word in line.split():
+            canvas.drawString(x, 700, word)
+            x += canvas.stringWidth(word + " ", FONT, 11)
+
+    assert read(save, draw) == ["The board asked the county for a loan of eighty thousand crowns."]
+
+
+def test_recognized_words_of_several_sizes_are_lines_and_no_doubles(save: SaveFile) -> None:
+    said = "The heirs of the miller claimed a right to the whole of the stream at night"
+
+    def draw(canvas: Canvas) -> None:
+        canvas.drawInlineImage(Image.new("L", (8, 8), 200), 0, 0, 600, 800)
+        canvas.drawString(72, 740, "Printed, and recognized with an error.")
+        layer = canvas.beginText(72.4, 739.4)
+        layer.setTextRenderMode(3)
+        layer.textOut("Printed, and recogn1zed with an error.")
+        x = 72.0
+        for n, word in enumerate(said.split(" ")):
+            row, size = divmod(n, 5)
+            x = 72.0 if size == 0 else x
+            layer.setFont(FONT, (9.8, 10.2, 10.9, 11.3, 10.4)[size])
+            layer.setTextOrigin(x, 700 - 14 * row + 0.02 * x)
+            layer.textOut(word + " ")
+            x += canvas.stringWidth(word + " ", FONT, 10.6)
+        canvas.drawText(layer)
+
+    assert read(save, draw) == ["Printed, and recognized with an error.", said]

@@ -557,3 +557,13 @@ def test_a_lone_quotation_mark_between_tabs_joins_no_rows() -> None:
     rows = [f"{n}\tgood\t{n}\tx" for n in range(8)]
     rows[2:4] = ['2\t"Lost quote\t3\tx', '3\tgood\t5"\tx']
     assert len(document_from_text("\n".join(rows), "a.tsv", "text").paragraphs) == 8
+
+
+def test_a_text_about_entities_keeps_them() -> None:
+    about = "Write &quot; for a mark, &amp; for the sign, and &#8217; for an apostrophe. It helps."
+    assert document_from_text(about, "a", "text").text == about
+
+
+def test_readings_and_remarks_of_japanese_books_are_no_text() -> None:
+    text = "［＃３字下げ］一 決定\n\n町の議会は｜桟橋《さんばし》をどうするかを話し合った。"
+    assert "桟橋をどうするか" in document_from_text(text, "a", "text").text

@@ -331,3 +331,17 @@ def test_a_later_part_of_a_long_message_has_its_speaker() -> None:
     first, *_ = document_from_subtitles(chat, "a").places
     later = replace(first, whole=replace(first.whole, text="It turns."))
     assert (first.words, later.words) == ("1/2/21, 10:00", "1/2/21, 10:00, Ann")
+
+
+def test_notices_of_chats_in_other_languages_are_no_speech() -> None:
+    said = ["Pier: \u200eNachrichten sind Ende-zu-Ende-verschlüsselt.", "Ann: It fell.",
+            "Ann: \u200eDiese Nachricht wurde gelöscht.", "Bo: It stands."]  # fmt: skip
+    text = "\n".join(f"[04.05.21, 10:0{n}:00] {each}" for n, each in enumerate(said))
+    document = document_from_subtitles(text, "a")
+    assert [each.text for each in document.paragraphs] == ["Ann: It fell.", "Bo: It stands."]
+
+
+def test_who_joins_a_channel_says_nothing() -> None:
+    lines = ["[10:00] <ann> It fell.", "[10:00] *** Joins: gull", "[10:01] <bo> It stands."]
+    document = document_from_subtitles("\n".join([*lines, *lines[2:] * 2]), "a")
+    assert document.paragraphs[0].text == "ann: It fell."

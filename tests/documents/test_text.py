@@ -292,3 +292,9 @@ def test_a_page_that_says_utf8_and_is_not_is_guessed() -> None:
 def test_a_ligature_that_is_mapped_to_an_arrow_is_read() -> None:
     assert clean_line("di↵erent e↵orts, ↵, o↵") == "different efforts, ↵, o↵"
     assert clean_line("take o↵ now") == "take off now"
+
+
+def test_frames_of_signs_are_no_letters() -> None:
+    frame = "╔" + "═" * 22 + "╗"
+    text = f"{frame}\n║ COMPTE RENDU ║\n{frame}\nLe conseil s'est réuni pour décider de la jetée.\n"
+    assert decode_text(text.encode("cp850"), "a")[0] == text

@@ -205,3 +205,13 @@ def test_the_rupee_is_no_backtick(text: str) -> None:
 )
 def test_a_backtick_is_no_rupee(text: str) -> None:
     assert in_windows_signs([page(text)]) == [page(text)]
+
+
+def test_signs_and_single_letters_over_a_picture_are_told() -> None:
+    scraps = " ".join(
+        random.Random(3).choices(
+            ["ii", "rn", "w", "c(", "t»", "|l", "tlie", ".,~", "}{", "J"], k=300
+        )
+    )
+    scan = page(scraps)._replace(drawn=True)
+    assert garbled([scan, page(ENGLISH, 2)._replace(drawn=True)]) == [1]

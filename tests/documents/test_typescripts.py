@@ -2,6 +2,7 @@
 
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
+from specx.documents.typescripts import typescript
 
 _LINES = [
     "The mill stands at the end of the valley, and nobody has",
@@ -142,3 +143,34 @@ def test_short_lines_behind_double_spacing_stay_apart() -> None:
     texts = [each.text for each in read("\n\n".join(_LINES) + f"\n\n\n\n{poem}").paragraphs]
     assert texts[0] == " ".join(_LINES)
     assert texts[-3:] == ["Roses are red", "violets are blue", "Sugar is sweet"]
+
+
+def test_columns_of_prose_are_read_one_after_the_other() -> None:
+    words = [
+        "the",
+        "miller",
+        "of",
+        "the",
+        "upper",
+        "weir",
+        "who",
+        "had",
+        "built",
+        "it",
+        "of",
+        "stone",
+        "asked",
+        "for",
+        "a",
+        "loan",
+        "of",
+        "corn",
+    ]
+    left = [" ".join(words[n % 7 : n % 7 + 5]) for n in range(12)]
+    right = [" ".join(words[n % 5 + 6 : n % 5 + 11]) for n in range(12)]
+    text = "\n".join(f"{one:<40}{other}" for one, other in zip(left, right, strict=True))
+    lines = [line for line in typescript(text).lines if line.text]
+    assert [line.text for line in lines] == [*left, *right]
+    assert [line.number for line in lines] == [*range(1, 13)] * 2
+    table = "\n".join(f"{'Corn ' + str(n):<40}{n} pounds" for n in range(12))
+    assert len(typescript(table).lines) == 12

@@ -75,6 +75,19 @@ def pdf_cases(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
 _READABLE = ("a million pages", "a deep tree", "fonts without maps", "operators")
 
 
+# Boxes to tick, a line that is drawn twice, large words beside lines, and recognized words.
+_MARKED = (
+    b"72 639 9 9 re S 73 640 m 80 647 l S 72 619 9 9 re S q 600 0 0 800 0 0 cm "
+    b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI Q "
+    + b"".join(pdfs.shown("The mill is closed.", 90, 640 - 20 * n) for n in range(4))
+    + pdfs.shown("The mill is", 90.3, 640)
+    + pdfs.shown("Look here", 200, 610, 20)
+    + b"3 Tr "
+    + b"".join(pdfs.shown(word, 72 + 40 * n, 500 + n, 10 + n / 2) for n, word in enumerate("abcd"))
+)
+_SQUARE = b"/Annots [<< /Type /Annot /Subtype /Square /Rect [72 598 600 612] /IC [0 0 0] >>]"
+
+
 @cache
 def _pdf_seeds() -> Sequence[bytes]:
     plain = pdfs.text_pdf([_LINES, "Another page."], header="The Report", footer="{n}")
@@ -86,6 +99,7 @@ def _pdf_seeds() -> Sequence[bytes]:
         pdfs.scanned_pdf("st"),
         pdfs.encrypted_pdf(pdfs.text_pdf(["Secret."]), ""),
         pdfs.pages_pdf([pdfs.GOOD_PAGE] * 2),
+        pdfs.pages_pdf([pdfs.stream(_MARKED)], _SQUARE),
         *(grammar.KINDS[kind](random.Random(8)) for kind in _READABLE),
     )
 
@@ -148,6 +162,16 @@ def _damaged_inside(chance: random.Random, data: bytes) -> bytes:
 _BOX = (
     "<w:r><w:pict><w:txbxContent><w:p><w:r><w:t>Boxed.</w:t></w:r></w:p></w:txbxContent></w:pict>"
     "</w:r>"
+)
+_TICK = (
+    "<w:r><w:fldChar w:fldCharType='begin'><w:ffData><w:checkBox><w:checked/></w:checkBox>"
+    "</w:ffData></w:fldChar></w:r><w:r><w:ruby><w:rt><w:r><w:t>a</w:t></w:r></w:rt><w:rubyBase><w:r>"
+    "<w:t>A</w:t></w:r></w:rubyBase></w:ruby><w:cr/></w:r>"
+)
+_STYLES = (
+    "<w:styles xmlns:w='http://schemas.openxmlformats.org/wordprocessingml/2006/main'><w:style "
+    "w:type='paragraph' w:styleId='S'><w:pPr><w:outlineLvl w:val='0'/></w:pPr><w:rPr><w:vanish/>"
+    "</w:rPr></w:style></w:styles>"
 )
 _CHUNK = '<w:altChunk xmlns:r="r" r:id="c1"/>'
 _LINK = '<R><Relationship Id="c1" Type="x/aFChunk" Target="a.html"/></R>'
@@ -232,6 +256,10 @@ BEN: It fell.
 """
 _FORMATS: dict[str, Callable[[], Sequence[bytes]]] = {
     "docx": lambda: (
+        offices.docx(
+            f"<w:p><w:pPr><w:pStyle w:val='S'/><w:outlineLvl w:val='0'/></w:pPr>{_TICK}</w:p>",
+            **{"word/styles.xml": _STYLES},
+        ),
         offices.docx(offices.paragraph(_LINES) + offices.paragraph("A", "Heading1", _BOX)),
         offices.docx(
             offices.paragraph("A", more=offices.FOOTNOTE) + _CHUNK,
