@@ -23,7 +23,8 @@ A PDF goes through these stages, in this order::
     sections     tell title, licence, contents, index and references from the body
 
 DOCX, HTML, EPUB, ODT, RTF, mail and web archives are read by ``formats`` and, in the child, by
-``formats_worker``, ``archive`` with ``office_xml``, ``rich_text``, ``mime`` and ``pandoc``.
+``formats_worker``, ``archive`` (with ``office_xml``, ``open_document`` and ``office_styles``),
+``rich_text``, ``mime`` and ``pandoc``.
 ``child`` and ``child_worker`` are the two sides of every child process. ``ocr`` recognizes the text
 of scanned pages.
 

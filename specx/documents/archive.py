@@ -11,7 +11,9 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from specx.documents.child_worker import ENCRYPTED, RefusedError
-from specx.documents.office_xml import open_text, with_heads, word_part, word_styles
+from specx.documents.office_styles import left_out
+from specx.documents.office_xml import WordText
+from specx.documents.open_document import open_text
 from specx.documents.text import READS, decode_markup
 from specx.documents.web_page import as_divisions, without_hidden
 from specx.errors import DocumentError
@@ -134,9 +136,10 @@ def _read(archive: _ZipFiles) -> PandocInput:
     if kind == "odt":
         if b"encryption-data" in parts.get("META-INF/manifest.xml", b""):
             raise RefusedError("unreadable", reason=ENCRYPTED)
-        parts["content.xml"], letters = open_text(parts.get("content.xml", b""))
-        parts.setdefault("styles.xml", _NO_STYLES)
-        return PandocInput(kind, _packed(parts), images, letters=letters)
+        content, looks = parts.get("content.xml", b""), parts.setdefault("styles.xml", _NO_STYLES)
+        parts["content.xml"], letters, styles = open_text(content, looks)
+        told = left_out(styles.unseen)
+        return PandocInput(kind, _packed(parts), images, told, letters)
     return _read_docx(parts, archive)._replace(images=images)
 
 
@@ -192,7 +195,7 @@ def _unknown(what: str) -> RefusedError:
 
 _WORD_TEXT = re.compile(r"word/(?:document\d*|footnotes|endnotes)\.xml")
 _WORD_MAIN = re.compile(r"word/document\d*\.xml")
-_WORD_STYLES = "word/styles.xml"
+_WORD_STYLES = re.compile(r"word/styles\d*\.xml")
 _WORD_HEAD = re.compile(r"word/(?:header|footer)\d*\.xml")
 _TAG = re.compile(r"<(?:[\w.-]+:)?(Relationship|rootfile|item|itemref)\b([^<>]*)>")
 _COMMENT = re.compile(r"(?s)<!--.*?-->")
@@ -208,18 +211,21 @@ def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
 
 
 def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
-    letters, chunks, styles = 0, dict[str, bytes](), None
-    if _WORD_STYLES in parts:
-        parts[_WORD_STYLES], styles = word_styles(parts[_WORD_STYLES])
+    letters, chunks = 0, dict[str, bytes]()
+    looks = next(filter(_WORD_STYLES.fullmatch, parts), "")
+    text = WordText(parts.get(looks, b""))
+    if looks:
+        parts[looks] = text.styles_xml
     for name in filter(_WORD_TEXT.fullmatch, list(parts)):
         linked = _linked(name, parts, archive)
-        parts[name], own, inside = word_part(parts[name], linked, styles)
+        parts[name], own, inside = text.part(parts[name], linked)
         if not own and _WORD_MAIN.fullmatch(name):
             heads = [parts[head] for head in sorted(filter(_WORD_HEAD.fullmatch, parts))]
-            parts[name], own = with_heads(parts[name], heads)
+            parts[name], own = text.with_heads(parts[name], heads)
         letters += own
         chunks |= inside
-    return PandocInput("docx", _packed(parts), letters=letters, chunks=chunks)
+    told = left_out(text.styles.unseen)
+    return PandocInput("docx", _packed(parts), 0, told, letters, chunks)
 
 
 def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[str, bytes]:

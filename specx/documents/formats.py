@@ -137,7 +137,8 @@ def _document(output: bytes, request: ChildRequest) -> Document:
     images = answer["images"]
     if not paragraphs:
         pictures = "holds only pictures; run text recognition (OCR) on them first"
-        raise DocumentError(f"{request.name} {pictures if images else NO_TEXT}")
+        why = f"{request.name} {pictures if images else NO_TEXT}"
+        raise DocumentError(". ".join([why, *(each.rstrip(".") for each in answer["warnings"])]))
     lost = "1 picture was" if images == 1 else f"{images} pictures were"
     return Document(
         name=request.name,

@@ -18,6 +18,7 @@ from specx.documents.child_worker import NO_TEXT, Answer, RefusedError, read_dat
 from specx.documents.document import Paragraph
 from specx.documents.formats import format_of
 from specx.documents.mime import NOTICE, MailText, Piece, not_read, open_message
+from specx.documents.office_styles import left_out
 from specx.documents.pandoc import Tree, paragraphs_of, take_out_struck
 from specx.documents.plain import document_from_text
 from specx.documents.rich_text import in_unicode
@@ -94,8 +95,10 @@ class _Opener:
             return source.kind, [source]
         if kind == "plain":
             return kind, [_piece(MailText(data, "", page=False))]
-        source = PandocInput(kind, in_unicode(data)) if kind == "rtf" else _markup(kind, data)
-        return kind, [source]
+        if kind == "rtf":
+            text, white = in_unicode(data)
+            return kind, [PandocInput(kind, text, warnings=left_out({"in white": white}))]
+        return kind, [_markup(kind, data)]
 
     def _message(self, pieces: Sequence[Piece]) -> Iterator[PandocInput | Paragraph]:
         for each in pieces:

@@ -1,12 +1,16 @@
-"""Convert the characters of an RTF to UTF-8, which pandoc reads.
+"""Convert the characters of an RTF to UTF-8, which pandoc reads, and leave out what is unseen.
 
 An RTF gives characters in two forms. The first is bytes in the encoding of a font, which pandoc
 would decode as Western text. The second is a Unicode number, followed by a replacement for old
-programs; pandoc would drop a word together with this replacement.
+programs; pandoc would drop a word together with this replacement. Boxes to tick are form fields,
+which pandoc skips, or signs in a font of signs.
 """
 
 import codecs
 import re
+from typing import NamedTuple
+
+from specx.documents.office_styles import BOXES, WHITE
 
 _TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]+)(-?\d{1,9})? ?|(\\[^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)",
@@ -17,70 +21,147 @@ _CODE_PAGES = {  # of what a font calls its charset; 0 is the one of the documen
     **{162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251"},
     **{222: "cp874", 238: "cp1250"},
 }
+_OF_SIGNS = 2  # the charset of Wingdings
+_FONT = re.compile("Wingdings 2|Wingdings")
+_AS_BEFORE = 25  # the result of a form field that nobody has changed
+_COLOURS = re.compile(rb"\{\\colortbl([^{}]*)\}")
+_NO_TEXT = (b"\\*", b"stylesheet", b"fonttbl", b"shptxt")  # or text in a shape, which may be filled
+_ENDS = {  # of a colour: with these words begin other letters, another paragraph, another row
+    b"plain": {b"highlight", b"cb", b"chcbpat"},
+    b"pard": {b"cbpat"},
+    b"trowd": {b"clcbpat"},
+}
+_GROUNDS = frozenset().union(*_ENDS.values())
 _MARKS = str.maketrans({"\\": r"\\", "{": r"\{", "}": r"\}", "\t": " "})
 _SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
 
 
-def in_unicode(data: bytes) -> bytes:
-    """Return an RTF with UTF-8 in place of encoded bytes, numbers and their replacements."""
-    page, default, fonts = "cp1252", 0, dict[int, str]()
-    font, replaced, skipped = 0, 1, 0
-    unseen = False  # deleted in a revision, or hidden
-    above: list[tuple[int, int, bool]] = []  # what a group ends
-    out, units = [data[:6]], b""  # the first half of a character of two numbers
-    decoder = _decoder(page)
-    for found in _TOKEN.finditer(data, 6):
-        code, word, number, symbol, brace, text = found.groups()
-        if brace or word:
-            decoder.reset()
-        if brace == b"{":
-            above.append((font, replaced, unseen))
-        elif brace and above:
-            font, replaced, unseen = above.pop()
-        if brace or (word and word != b"u"):
-            skipped = 0
-        value = int(number or 0)
-        if code or text:
-            raw = bytes([int(code, 16)]) if code else text
-            drop = min(skipped, len(raw))
-            skipped -= drop
-            if unseen:
-                continue
-            if text and raw.isascii() and not decoder.getstate()[0]:
-                out.append(raw[drop:])
+class _RtfLook(NamedTuple):
+    """The state that a group of an RTF hands on to the groups in it, and restores at its end."""
+
+    font: int = 0
+    replaced: int = 1  # characters behind a number
+    unseen: bool = False  # deleted in a revision, or hidden
+    colour: int = 0
+    grounds: frozenset[bytes] = frozenset()  # words that colour the ground, or begin no text
+
+
+def in_unicode(data: bytes) -> tuple[bytes, int]:
+    """Return an RTF with UTF-8 in place of encoded bytes, and the letters left out as white."""
+    text = _RichText(data)
+    text.read(data)
+    return b"".join(text.out), text.letters
+
+
+class _RichText:
+    def __init__(self, data: bytes) -> None:
+        self.out, self.letters = [data[:6]], 0
+        self._page, self._default, self._fonts = "cp1252", 0, dict[int, str]()
+        self._signs = dict[int, dict[int, str]]()  # of fonts
+        self._look, self._above = _RtfLook(), list[_RtfLook]()  # the looks of the groups around
+        self._box, self._box_depth = dict[bytes, int](), 0  # a field, and the groups around it
+        self._whites = _whites(data)
+
+    def read(self, data: bytes) -> None:
+        units, skipped = b"", 0  # the first half of a character of two numbers
+        decoder = _decoder(self._page)
+        for found in _TOKEN.finditer(data, 6):
+            code, word, number, symbol, brace, text = found.groups()
+            if brace or word:
+                decoder.reset()
+            if brace == b"{":
+                self._above.append(self._look)
+            elif brace and self._above:
+                self._look = self._above.pop()
+            if brace or (word and word != b"u"):
+                skipped = 0
+            if code or text:
+                raw = bytes([int(code, 16)]) if code else text
+                drop = min(skipped, len(raw))
+                skipped -= drop
+                self._say(decoder.decode(raw[drop:]), is_typed=code is None)
+            elif word == b"u":
+                value = int(number or 0)
+                units += (value & 0xFFFF).to_bytes(2, "little")
+                if value & 0xFC00 != 0xD800:
+                    self._say(units.decode("utf-16-le", "replace"))
+                    units = b""
+                skipped = self._look.replaced
+            elif symbol and skipped:
+                skipped -= 1
+            elif symbol in (b"\\\n", b"\\\r"):  # as Macs end paragraphs
+                self.out.append(b"\\par ")
             else:
-                out.append(_written(decoder.decode(raw[drop:])))
-        elif word == b"u":
-            units += (value & 0xFFFF).to_bytes(2, "little")
-            if value & 0xFC00 != 0xD800:
-                out.append(b"" if unseen else _written(units.decode("utf-16-le", "replace")))
-                units = b""
-            skipped = replaced
+                self._heed(word or symbol or b"", number)
+                if word not in (b"uc", b"deleted", b"v"):
+                    self.out.append(found[0] + b" " if word and found[0][-1:] != b" " else found[0])
+                if brace:
+                    self._end_box()
+            if brace or word:
+                decoder = _decoder(self._fonts.get(self._look.font, self._page))
+
+    def _say(self, text: str, *, is_typed: bool = False) -> None:
+        """Add text that a reader sees. ``is_typed``: it has no character to escape."""
+        look = self._look
+        if is_typed and look.font in self._signs and (name := _FONT.match(text)):
+            self._signs[look.font] = _MARKS | BOXES[name[0]]
+        if look.unseen:
+            return
+        if look.colour in self._whites and not look.grounds:
+            self.letters += sum(map(str.isalnum, text))
+            return
+        table = self._signs.get(look.font, _MARKS)
+        if not is_typed or table is not _MARKS or not text.isascii():
+            text = text.translate(table)
+        self.out.append(text.encode("utf-8", "replace"))
+
+    def _heed(self, word: bytes, number: bytes | None) -> None:
+        """Change the state as a control word or symbol says."""
+        look, value = self._look, int(number or 0)
+        if word == b"ansicpg":
+            self._page = _known(f"cp{value}", self._page)
+        elif word in _SYSTEMS:
+            self._page = _SYSTEMS[word]
+        elif word in (b"deff", b"f"):
+            self._default = value if word == b"deff" else self._default
+            look = look._replace(font=value)
         elif word == b"uc":
-            replaced = min(max(value, 0), 9)
-        elif symbol and skipped:
-            skipped -= 1
-        elif symbol in (b"\\\n", b"\\\r"):  # as Macs end paragraphs
-            out.append(b"\\par ")
+            look = look._replace(replaced=min(max(value, 0), 9))
         elif word in (b"deleted", b"v"):
-            unseen = number != b"0"
-        else:
-            if word == b"ansicpg":
-                page = _known(f"cp{value}", page)
-            elif word in _SYSTEMS:
-                page = _SYSTEMS[word]
-            elif word == b"deff":
-                default = font = value
-            elif word == b"f":
-                font = value
-            elif word == b"plain":
-                font, unseen = default, False
-            elif word == b"fcharset" and value in _CODE_PAGES:
-                fonts[font] = _CODE_PAGES[value]
-            out.append(found[0] + b" " if word and found[0][-1:] != b" " else found[0])
-        if brace or word:
-            decoder = _decoder(fonts.get(font, page))
-    return b"".join(out)
+            look = look._replace(unseen=number != b"0")
+        elif word == b"cf":
+            look = look._replace(colour=value)
+        elif word == b"plain":
+            look = look._replace(font=self._default, unseen=False, colour=0)
+        elif word == b"fcharset" and value in _CODE_PAGES:
+            self._fonts[look.font] = _CODE_PAGES[value]
+        elif word == b"fcharset" and value == _OF_SIGNS:
+            self._signs[look.font] = _MARKS
+        elif word == b"field":
+            self._box, self._box_depth = {}, len(self._above)
+        elif word in (b"fftype", b"ffres", b"ffdefres"):
+            self._box[word] = value
+        grounds = look.grounds - _ENDS.get(word, {word})
+        if word in _NO_TEXT or (word in _GROUNDS and value and value not in self._whites):
+            grounds |= {word}
+        self._look = look._replace(grounds=grounds)
+
+    def _end_box(self) -> None:
+        """Add the sign of a box to tick behind its field."""
+        if self._box.get(b"fftype") == 1 and len(self._above) < self._box_depth:
+            chosen = self._box.get(b"ffres", _AS_BEFORE)
+            chosen = self._box.get(b"ffdefres", 0) if chosen == _AS_BEFORE else chosen
+            self._box = {}
+            self._say("☒" if chosen else "☐")
+
+
+def _whites(data: bytes) -> set[int]:
+    """Return the numbers of white in the table of colours; none if the page has a colour."""
+    table = _COLOURS.search(data)
+    if table is None or b"\\*\\background" in data:
+        return set()
+    parts = ([int(each) for each in re.findall(rb"\d+", x)] for x in table[1].split(b";"))
+    return {n for n, rgb in enumerate(parts) if n and len(rgb) == len("rgb") and min(rgb) >= WHITE}
 
 
 def _decoder(page: str) -> codecs.IncrementalDecoder:
@@ -92,7 +173,3 @@ def _known(page: str, other: str) -> str:
         return codecs.lookup("mac-roman" if page == "cp10000" else page).name
     except LookupError:
         return other
-
-
-def _written(text: str) -> bytes:
-    return text.translate(_MARKS).encode("utf-8", "replace")

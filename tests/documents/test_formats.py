@@ -771,6 +771,11 @@ def test_readings_of_signs_are_in_no_sentence(save: SaveFile) -> None:
         assert document.paragraphs[-1].text == "The 水車 turns."
 
 
+def _rtf_box(result: int, default: int) -> bytes:
+    kind = rb"\fftype1\ffres%d{\*\ffname C}\ffdefres%d" % (result, default)
+    return rb"{\field{\*\fldinst{ FORMCHECKBOX }{\*\formfield{%b}}}{\fldrslt }}" % kind
+
+
 @installed
 @pytest.mark.parametrize(
     ("rtf", "text"),
@@ -791,6 +796,18 @@ def test_readings_of_signs_are_in_no_sentence(save: SaveFile) -> None:
         (
             rb" It {\deleted never \u8220?}turns\v  today\v0 . \v x\plain  It fell.",
             "It turns. It fell.",
+        ),
+        (rb" It \strike never\strike0\striked1 ever\striked0  {\strikedl not }fell.", "It fell."),
+        (
+            rb"{\fonttbl{\f2\fcharset2 Wingdings;}{\f3\fcharset2 Wingdings 2;}}"
+            rb"{\f2\u-3842?} a {\f2\'a8} b {\f2 o} c {\f3 R} d {\f3\u-3933?} e, \'a8",
+            "☑ a ☐ b ☐ c ☑ d ☐ e, ¨",
+        ),
+        (_rtf_box(0, 1) + b" a " + _rtf_box(1, 0) + b" b " + _rtf_box(25, 1), "☐ a ☒ b ☒"),
+        (
+            rb"{\colortbl;\red255\green255\blue255;\red0\green0\blue0;}"
+            rb"Seen{\cf1  white}, {\cf1\highlight2 marked}, {\cbpat2\cf1 on black}.",
+            "Seen, marked, on black.",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import zipfile
 import pytest
 
 from specx.documents import formats
+from specx.errors import DocumentError
 
 from . import offices
 from .conftest import SaveFile
@@ -93,6 +94,136 @@ def test_what_pandoc_passes_over_is_read_once(save: SaveFile, body: str, texts: 
     assert [text for _, text in read(save, "a.docx", offices.docx(body))] == texts
 
 
+_LOOKS = (
+    ("Secret", "<w:rPr><w:vanish/></w:rPr>"),
+    ("Secret2", '<w:basedOn w:val="Secret"/>'),
+    ("Shown", '<w:basedOn w:val="Secret"/><w:rPr><w:vanish w:val="0"/></w:rPr>'),
+    ("Old", "<w:rPr><w:dstrike/></w:rPr>"),
+    ("Pale", '<w:rPr><w:color w:val="FFFFFF"/></w:rPr>'),
+    ("Band", '<w:basedOn w:val="Pale"/><w:pPr><w:shd w:val="clear" w:fill="000080"/></w:pPr>'),
+    ("Head", '<w:pPr><w:outlineLvl w:val="1"/></w:pPr>'),
+    ("Head2", '<w:basedOn w:val="Head"/>'),
+    ("Body", '<w:basedOn w:val="Head"/><w:pPr><w:outlineLvl w:val="9"/></w:pPr>'),
+)
+_STYLES = "".join(
+    f'<w:style w:type="paragraph" w:styleId="{name}"><w:name w:val="My {name}"/>{look}</w:style>'
+    for name, look in _LOOKS
+)
+
+
+def _looking(look: str, text: str = "gone ") -> str:
+    return f"<w:r><w:rPr>{look}</w:rPr><w:t>{text}</w:t></w:r>"
+
+
+def _styled(body: str) -> bytes:
+    space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    styles = f'<w:styles xmlns:w="{space}">{_STYLES}</w:styles>'
+    return offices.docx(body, **{"word/styles.xml": styles})
+
+
+_SHADE = '<w:shd w:val="clear" w:fill="112233"/>'
+
+
+@pytest.mark.parametrize(
+    ("inner", "seen"),
+    [
+        (_looking("<w:vanish/>"), ""),
+        (_looking("<w:webHidden/>"), "gone "),  # only in a browser
+        (_looking('<w:rStyle w:val="Secret2"/>'), ""),
+        (_looking('<w:rStyle w:val="Secret2"/><w:vanish w:val="false"/>'), "gone "),
+        (_looking('<w:rStyle w:val="Shown"/>'), "gone "),
+        (_looking("<w:dstrike/>"), ""),
+        (_looking('<w:strike w:val="0"/>'), "gone "),
+        (_looking('<w:rStyle w:val="Old"/>'), ""),
+        (_looking('<w:color w:val="FEFEFE"/>'), ""),
+        (_looking('<w:color w:val="EEEEEE"/>'), "gone "),
+        (_looking('<w:rStyle w:val="Pale"/>'), ""),
+        (_looking('<w:rStyle w:val="Band"/>'), "gone "),
+        (_looking('<w:color w:val="FFFFFF"/><w:highlight w:val="red"/>'), "gone "),
+        (_looking(f'<w:color w:val="FFFFFF"/>{_SHADE}'), "gone "),
+        ('<w:r><w:sym w:font="Wingdings" w:char="F06F"/></w:r>', "☐"),
+        ('<w:r><w:sym w:font="Wingdings 2" w:char="f052"/></w:r>', "☑"),
+        ("<w:r><w:t>one</w:t><w:cr/><w:t>two </w:t></w:r>", "one two "),
+        (
+            "<w:r><w:ruby><w:rubyPr/><w:rt><w:r><w:t>kan</w:t></w:r></w:rt><w:rubyBase><w:r>"
+            "<w:t>漢 </w:t></w:r></w:rubyBase></w:ruby></w:r>",
+            "漢 ",
+        ),
+    ],
+)
+def test_text_is_what_a_reader_sees(save: SaveFile, inner: str, seen: str) -> None:
+    body = f"<w:p><w:r><w:t>It </w:t></w:r>{inner}<w:r><w:t>fell.</w:t></w:r></w:p>"
+    document = read_document(save("a.docx", _styled(body)), QUICK)
+    assert document.text == f"It {seen}fell."
+    told = any(sign in inner for sign in ("strike/", "Old", "FEFEFE", "Pale"))
+    assert any("left out (letters: 4)" in each for each in document.warnings) == told
+
+
+def test_styles_of_paragraphs_hide_strike_and_colour(save: SaveFile) -> None:
+    names = ("", "Secret2", "Shown", "Old", "Pale", "Band")
+    body = "".join(paragraph(f"Text {name}.", name) for name in names)
+    texts = [text for _, text in read(save, "a.docx", _styled(body))]
+    assert texts == ["Text .", "Text Shown.", "Text Band."]
+
+
+def test_white_text_on_colours_of_cells_boxes_and_pages_is_read(save: SaveFile) -> None:
+    run = _looking('<w:color w:val="FFFFFF"/>', "white")
+    white = f"<w:p>{run}</w:p>"
+    cell = f"<w:tbl><w:tr><w:tc><w:tcPr>{_SHADE}</w:tcPr>{white}</w:tc></w:tr></w:tbl>"
+    box = _run(f"<w:pict><w:txbxContent>{white}</w:txbxContent></w:pict>")
+    whole = _styled(cell + box + white + paragraph("Black."))
+    assert [text for _, text in read(save, "a.docx", whole)] == ["white", "white", "Black."]
+    with zipfile.ZipFile(io.BytesIO(_styled(white))) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    page = b'<w:background w:color="000000"/><w:body>'
+    parts["word/document.xml"] = parts["word/document.xml"].replace(b"<w:body>", page)
+    assert [text for _, text in read(save, "a.docx", offices.packed(dict(parts)))] == ["white"]
+
+
+def test_a_document_in_white_says_so(save: SaveFile) -> None:
+    body = paragraph("Not to be seen.", "Pale")
+    with pytest.raises(DocumentError, match=r"holds no text.*in white was left out"):
+        read(save, "a.docx", _styled(body))
+
+
+def test_levels_of_the_outline_are_headings(save: SaveFile) -> None:
+    own = "<w:p><w:pPr><w:outlineLvl w:val='0'/></w:pPr><w:r><w:t>Own</w:t></w:r></w:p>"
+    names = ("Head", "Head2", "Body", "Head")
+    texts = ("By style", "By the style below", "No heading", "A clause of many words. " * 10)
+    body = own + "".join(map(paragraph, texts, names)) + f"<w:tbl>{offices.row('a', 'b')}</w:tbl>"
+    kinds = [kind for kind, _ in read(save, "a.docx", _styled(body))]
+    assert kinds == ["heading", "heading", "heading", "text", "text", "table"]
+
+
+def test_headings_in_the_strict_form(save: SaveFile) -> None:
+    with zipfile.ZipFile(io.BytesIO(offices.docx(paragraph("Head", "Heading1")))) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    old, new = "schemas.openxmlformats.org/", "purl.oclc.org/ooxml/"
+    for name, text in parts.items():
+        text = text.replace(f"{old}wordprocessingml/2006", f"{new}wordprocessingml")
+        parts[name] = text.replace(f"{old}officeDocument/2006", f"{new}officeDocument")
+    assert read(save, "a.docx", offices.packed(dict(parts))) == [("heading", "Head")]
+
+
+@pytest.mark.parametrize(
+    ("states", "sign"),
+    [
+        ("", "☐"),
+        ("<w:default/>", "☒"),
+        ('<w:default w:val="0"/><w:checked/>', "☒"),
+        ('<w:default w:val="1"/><w:checked w:val="0"/>', "☐"),
+    ],
+)
+def test_boxes_of_old_forms_are_read(save: SaveFile, states: str, sign: str) -> None:
+    box = (
+        '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:sizeAuto/>'
+        f"{states}</w:checkBox></w:ffData></w:fldChar></w:r>"
+        f"<w:r><w:instrText> FORMCHECKBOX </w:instrText></w:r>{_mark('end')}"
+    )
+    body = f"<w:p>{box}<w:r><w:t> Paid.</w:t></w:r></w:p>"
+    assert [text for _, text in read(save, "a.docx", offices.docx(body))] == [f"{sign} Paid."]
+
+
 _RELATIONS = "word/_rels/document.xml.rels"
 
 
@@ -166,7 +297,10 @@ def test_frames_fields_and_sections_of_an_odt_are_read(save: SaveFile) -> None:
 
 
 def test_what_an_odt_hides_is_no_text(save: SaveFile) -> None:
-    hidden = "<style:style style:name='T1'><style:p text:display='none'/></style:style>"
+    hidden = (
+        "<style:style style:name='T1' style:family='text'>"
+        "<style:text-properties text:display='none'/></style:style>"
+    )
     data = offices.odt(
         f"<text:x xmlns:style='style'>{hidden}</text:x>"
         "<text:p>Seen, <text:span text:style-name='T1'>hidden </text:span>"
@@ -175,6 +309,56 @@ def test_what_an_odt_hides_is_no_text(save: SaveFile) -> None:
         "<text:section text:display='none'><text:p>Not printed.</text:p></text:section>"
     )
     assert [text for _, text in read(save, "a.odt", data)] == ["Seen, and read."]
+
+
+def _odt_style(name: str, family: str, look: str, base: str = "") -> str:
+    return (
+        f"<style:style style:name='{name}' style:family='{family}' "
+        f"style:parent-style-name='{base}'><style:text-properties {look}/></style:style>"
+    )
+
+
+def test_styles_of_an_odt_hide_strike_and_colour(save: SaveFile) -> None:
+    space = "urn:oasis:names:tc:opendocument:xmlns:"
+    common = _odt_style("Secret", "paragraph", "text:display='none'")
+    own = (
+        _odt_style("P1", "paragraph", "", "Secret")
+        + _odt_style("P1", "text", "text:display='true'")
+        + _odt_style("P2", "paragraph", "fo:color='#ffffff' fo:background-color='#000080'")
+        + _odt_style("T2", "text", "fo:color='#ffffff'")
+        + _odt_style("T3", "text", "style:text-line-through-type='double'")
+    )
+    spaces = f'xmlns:style="{space}style:1.0" xmlns:fo="{space}xsl-fo-compatible:1.0"'
+    looks = (
+        f'<office:document-styles xmlns:office="{space}office:1.0" xmlns:text="{space}text:1.0" '
+        f"{spaces}><office:styles>{common}</office:styles></office:document-styles>"
+    )
+    text = (
+        f"<text:x {spaces}>{own}</text:x>"
+        "<text:p text:style-name='P1'>Gone <text:span text:style-name='P1'>kept</text:span>"
+        "<text:note><text:note-body><text:p>gone</text:p></text:note-body></text:note></text:p>"
+        "<text:p text:style-name='P2'>On blue.</text:p>"
+        "<text:p>It <text:span text:style-name='T2'>gone </text:span>"
+        "<text:span text:style-name='T3'>went </text:span>fell.</text:p>"
+    )
+    document = read_document(save("a.odt", offices.odt(text, **{"styles.xml": looks})), QUICK)
+    assert [each.text for each in document.paragraphs] == ["kept", "On blue.", "It fell."]
+    told = [f"Text {why} was left out (letters: 4)." for why in ("in white", "that is struck out")]
+    assert list(document.warnings) == told
+
+
+def test_numbered_headings_and_boxes_of_an_odt(save: SaveFile) -> None:
+    kind = "vnd.oasis.opendocument.field.FORMCHECKBOX"
+    box = "<f:fieldmark xmlns:f='field' f:type='{}'><f:param f:value='{}'/></f:fieldmark>".format
+    item = "<text:list-item>{}</text:list-item>".format
+    data = offices.odt(
+        f"<text:list>{item('<text:h>First</text:h>')}{item('<text:p>Text.</text:p>')}</text:list>"
+        f"<text:p>{box(kind, 'true')} Paid. {box(kind, 'false')} Owed.</text:p>"
+        f"<text:list>{item('<text:p>One</text:p>')}</text:list>"
+    )
+    kinds = ["heading", "text", "text", "item"]
+    texts = ["First", "Text.", "☒ Paid. ☐ Owed.", "One"]
+    assert read(save, "a.odt", data) == list(zip(kinds, texts, strict=True))
 
 
 def test_letters_that_are_not_read_are_told(save: SaveFile) -> None:
@@ -206,21 +390,3 @@ def test_styles_hide_text_and_have_levels_of_headings(save: SaveFile) -> None:
         ("text", "They rise."),
         ("heading", "The end"),
     ]
-
-
-@pytest.mark.parametrize(("state", "sign"), [("<w:checked/>", "☒"), ("", "☐")])
-def test_old_boxes_to_tick_readings_and_breaks_are_shown(
-    save: SaveFile, state: str, sign: str
-) -> None:
-    box = (
-        f'<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:default w:val="0"/>{state}'
-        '</w:checkBox></w:ffData></w:fldChar></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
-    )
-    ruby = (
-        "<w:r><w:ruby><w:rt><w:r><w:t>to</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>東</w:t></w:r>"
-        "</w:rubyBase></w:ruby></w:r>"
-    )
-    text = "<w:r><w:t>It</w:t><w:cr/><w:t>turns.</w:t></w:r>"
-    struck = "<w:r><w:rPr><w:dstrike/></w:rPr><w:t>Never.</w:t></w:r>"
-    data = offices.docx(f"<w:p>{box}{ruby}{text}{struck}</w:p>")
-    assert [each for _, each in read(save, "a.docx", data)] == [f"{sign} 東It turns."]
