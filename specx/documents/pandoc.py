@@ -339,7 +339,7 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield " "
             case "Code" | "Math":
                 yield content[1]
-            case "Image" if len(initial := _text(content[1])) == 1:
+            case "Image" if len(initial := _text(content[1])) == 1 and initial.isupper():
                 yield initial
             case "Note":
                 notes.append(content)

@@ -858,28 +858,28 @@ def test_a_damaged_chapter_costs_no_other(save: SaveFile) -> None:
     assert document.warnings == ("1 of its 2 chapters are missing or damaged.",)
 
 
-PROSE = "The council of the bay met in May to decide what to do about the failing pier."
+SAID = "The council of the bay met in May to decide what to do about the failing pier."
 
 
 def test_what_a_class_strikes_out_or_makes_vanish_is_left_out(save: SaveFile) -> None:
     style = "<style>.c2{font-weight:400;text-decoration:line-through}</style>"
     page = (
-        f"<html><head>{style}</head><body><p>{PROSE}</p><p class=c2>It is blown up.</p>"
+        f"<html><head>{style}</head><body><p>{SAID}</p><p class=c2>It is blown up.</p>"
         "<div style='font-size:0;mso-hide:all'>Sent with care.</div></body></html>"
     )
     document = read_document(save("a.html", page.encode()))
-    assert document.text == PROSE
+    assert document.text == SAID
     assert len(document.warnings) == 1
 
 
 def test_titles_and_initials_that_are_pictures_are_read(save: SaveFile) -> None:
-    page = f"<h1><img src=a alt='The Ferry'></h1><p><img src=b alt=A> mill. {PROSE}</p>"
+    page = f"<h1><img src=a alt='The Ferry'></h1><p><img src=b alt=A> mill. {SAID}</p>"
     read = read_document(save("a.html", page.encode()))
     assert [each.kind for each in read.paragraphs] == ["heading", "text"]
     assert read.text.startswith("The Ferry\n\nA mill.")
 
 
 def test_notes_that_link_back_are_notes(save: SaveFile) -> None:
-    page = f"<p>{PROSE}</p><p><a href='#ftnt_ref1' id=ftnt1>[1]</a> It opens at five.</p>"
+    page = f"<p>{SAID}</p><p><a href='#ftnt_ref1' id=ftnt1>[1]</a> It opens at five.</p>"
     read = read_document(save("a.html", page.encode()))
     assert [each.kind for each in read.paragraphs] == ["text", "footnote"]
