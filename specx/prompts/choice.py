@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from specx.prompts.standing import is_told, standing
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
-_CONTEXTS = 2  # sentences that one may bring as context; one that needs more is not quoted
 _APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
 _ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
 _PLACE = re.compile(
@@ -95,10 +93,7 @@ def pick(
 
     ``apart``: if not 0, so does a chosen sentence fewer candidates away.
     """
-    contexts: dict[int, list[int]] = {}  # of each that needs some, the nearest first
-    for n, each in enumerate(candidates):
-        if each.before is not None:
-            contexts[n] = [each.before, *contexts.get(each.before, [])]
+    befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
@@ -107,19 +102,10 @@ def pick(
         if apart and chosen.any():
             away = np.abs(np.arange(len(chosen))[:, None] - np.flatnonzero(chosen)).min(1)
             gains = gains * np.minimum(1.0, (1 - _APART) + _APART * away / apart)
-        groups = {
-            n: [n, *takewhile(lambda place: not chosen[place], brought)]
-            for n, brought in contexts.items()
-        }
-        for n, (own, *brought) in groups.items():
-            gains[n] = (gains[own] + worths[brought].sum()) / (1 + len(brought))
-            if len(brought) > _CONTEXTS:
-                gains[n] = -1.0
-        gains[~free] = -1.0
-        best = int(np.argmax(gains))
-        if gains[best] < 0:
-            break
-        group = groups.get(best, [best])
+        leans = (befores >= 0) & ~chosen[befores]
+        gains[leans] = (gains[leans] + worths[befores[leans]]) / 2
+        best = int(np.argmax(np.where(free, gains, -1.0)))
+        group = [int(befores[best]), best] if leans[best] else [best]
         free[best] = False
         size = sum(tokens[each] for each in group)
         if chosen.sum() + len(group) > count or (chosen.any() and size > room):
