@@ -72,6 +72,8 @@ def _of_others(paragraphs: Sequence[Paragraph]) -> tuple[set[int], set[int]]:
             separate = True
         if each.kind == "heading":
             alternative = _REJECTED.fullmatch(each.text) is not None
-        dissents |= {n} if separate else set()
-        rejected |= {n} if alternative else set()
+        if separate:
+            dissents.add(n)
+        if alternative:
+            rejected.add(n)
     return dissents, rejected
