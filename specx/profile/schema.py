@@ -31,7 +31,7 @@ MTP_TYPES = dict.fromkeys(
 ) | {"glm4_moe": "model.layers.{}."}
 EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
-SHORTEST_DIGEST, LONGEST_DIGEST = 6, 16  # sentences, where the document's length decides
+SHORTEST_DIGEST, LONGEST_DIGEST = 6, 24  # sentences, where the document's length decides
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 
 INSTRUCTION, WORDS = "Summarize the document.", 300

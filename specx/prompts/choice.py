@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from specx.prompts.standing import is_told, standing
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
-_CONTEXTS = 2  # sentences that one may bring as context; one that needs more is not quoted
+_APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
 _ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
 _PLACE = re.compile(
     r"(?:first|last) (?:\d|tenth)|(?:log |1/)?(?:place|back)\b|place\^2|beginning |end "
@@ -42,10 +41,10 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    The most important candidates are chosen. A sentence that needs another sentence as context is
-    chosen together with that sentence, and both count. ``tokens``: the number of tokens of each
-    candidate. The chosen candidates have at most ``room`` tokens in total, unless there is only
-    one.
+    The most important candidates are chosen; in a story or a talk, the chosen candidates are spread
+    over all of its parts. A sentence that needs another sentence as context is chosen together with
+    that sentence, and both count. ``tokens``: the number of tokens of each candidate. The chosen
+    candidates have at most ``room`` tokens in total, unless there is only one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
@@ -56,7 +55,8 @@ def choose(
         worths[-len(worths) // _ENDING :] *= _ENDS
     if len(candidates) > count:
         worths = corrected(paragraphs, candidates, values, logits, worths, told=told)
-    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room)
+    apart = len(candidates) / count if told else 0.0
+    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room, apart=apart)
 
 
 def score(
@@ -87,30 +87,25 @@ def pick(
     *,
     count: int,
     room: int,
+    apart: float = 0.0,
 ) -> list[int]:
-    """Choose sentences greedily by worth. To repeat what is chosen lowers the worth."""
-    contexts: dict[int, list[int]] = {}  # of each that needs some, the nearest first
-    for n, each in enumerate(candidates):
-        if each.before is not None:
-            contexts[n] = [each.before, *contexts.get(each.before, [])]
+    """Choose sentences greedily by worth. To repeat what is chosen lowers the worth.
+
+    ``apart``: if not 0, so does a chosen sentence fewer candidates away.
+    """
+    befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
     while chosen.sum() < count and free.any():
         gains = worths * (1 - _TOLD * told) * np.where(told < _ALIKE, 1.0, _AGAIN)
-        groups = {
-            n: [n, *takewhile(lambda place: not chosen[place], brought)]
-            for n, brought in contexts.items()
-        }
-        for n, (own, *brought) in groups.items():
-            gains[n] = (gains[own] + worths[brought].sum()) / (1 + len(brought))
-            if len(brought) > _CONTEXTS:
-                gains[n] = -1.0
-        gains[~free] = -1.0
-        best = int(np.argmax(gains))
-        if gains[best] < 0:
-            break
-        group = groups.get(best, [best])
+        if apart and chosen.any():
+            away = np.abs(np.arange(len(chosen))[:, None] - np.flatnonzero(chosen)).min(1)
+            gains = gains * np.minimum(1.0, (1 - _APART) + _APART * away / apart)
+        leans = (befores >= 0) & ~chosen[befores]
+        gains[leans] = (gains[leans] + worths[befores[leans]]) / 2
+        best = int(np.argmax(np.where(free, gains, -1.0)))
+        group = [int(befores[best]), best] if leans[best] else [best]
         free[best] = False
         size = sum(tokens[each] for each in group)
         if chosen.sum() + len(group) > count or (chosen.any() and size > room):

@@ -26,7 +26,7 @@ from specx.prompts.tokens import encode_text, token_counter
 
 _READ, _LEAST_READ = 128, 1024  # tokens of the text: for each sentence, and at least
 _SPARSEST = 512  # tokens for each marker, at most: of sparser ones the pair loses its place
-_GROWTH = 1.4  # sentences of a digest for the square root of the document's
+_GROWTH = 1.8  # sentences of a digest for the square root of the document's
 
 
 class Digest:
@@ -131,7 +131,7 @@ class Digest:
 
 
 def usual_sentences(candidates: int) -> int:
-    """Return how many sentences tell about two thirds of what is vital in a text of that many.
+    """Return how many sentences tell about three quarters of what is vital in a text of that many.
 
     The share was measured at each length (``docs/embedded-pair.md``). At most half of the sentences
     of a short text are quoted.

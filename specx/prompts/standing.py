@@ -40,8 +40,8 @@ def standing(
 ) -> npt.NDArray[np.float64]:
     """Return the worths, lowered for text that is not the document's own statement: float [N]."""
     of_paragraphs = np.ones(len(paragraphs))
-    of_paragraphs[list(_separate(paragraphs))] = _DISSENT
-    rejected = _rejected(paragraphs)
+    dissents, rejected = _of_others(paragraphs)
+    of_paragraphs[list(dissents)] = _DISSENT
     made = worths * of_paragraphs[[each.paragraph for each in candidates]]
     for n, each in enumerate(candidates):
         alternative = each.paragraph in rejected and not _CHOSEN.search(each.text)
@@ -61,27 +61,19 @@ def is_told(candidates: Sequence[Candidate]) -> bool:
     return told and share(_COURTS) < _JUDGED
 
 
-def _separate(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the paragraphs of dissents and concurrences."""
-    found: set[int] = set()
-    within = False
+def _of_others(paragraphs: Sequence[Paragraph]) -> tuple[set[int], set[int]]:
+    """Return the paragraphs of dissents and concurrences, and of rejected alternatives."""
+    dissents, rejected = set[int](), set[int]()
+    separate = alternative = False
     for n, each in enumerate(paragraphs):
         if _COURT.search(each.text[:200]):
-            within = False
+            separate = False
         elif n > _BEGINNING * len(paragraphs) and _SEPARATE.match(each.text):
-            within = True
-        if within:
-            found.add(n)
-    return found
-
-
-def _rejected(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the paragraphs in sections of alternatives that were considered or rejected."""
-    found: set[int] = set()
-    within = False
-    for n, each in enumerate(paragraphs):
+            separate = True
         if each.kind == "heading":
-            within = _REJECTED.fullmatch(each.text) is not None
-        if within:
-            found.add(n)
-    return found
+            alternative = _REJECTED.fullmatch(each.text) is not None
+        if separate:
+            dissents.add(n)
+        if alternative:
+            rejected.add(n)
+    return dissents, rejected

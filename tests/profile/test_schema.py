@@ -52,7 +52,7 @@ def test_the_full_cache_has_no_working_size() -> None:
         ("prompt: {kind: instruct, instruction: List the dates.}", 512),
         ("prompt: {kind: instruct, words: 50}", 50 * 4),
         ("prompt: {kind: instruct, words: 50}\ngeneration: {max_new_tokens: 100}", 100),
-        ("prompt: {kind: digest}", 16 * 82 + 1),
+        ("prompt: {kind: digest}", 24 * 82 + 1),
         ("prompt: {kind: digest, sentences: 64}", 64 * 82 + 1),
         ("prompt: {kind: digest, sentences: 64}\ngeneration: {max_new_tokens: 100}", 100),
     ],

@@ -3,7 +3,7 @@
 import numpy as np
 
 from specx.documents.document import Paragraph
-from specx.prompts.choice import pick
+from specx.prompts.choice import choose, pick
 from specx.prompts.context import Candidate
 from specx.prompts.features import Vectors
 from specx.prompts.quotable import candidates
@@ -126,19 +126,17 @@ def test_an_alternative_that_was_not_chosen_is_worth_less() -> None:
     assert worths_in(titles[1], decided, headings=titles)[decided] == proposal
 
 
-def test_a_sentence_brings_all_that_it_needs_as_context() -> None:
-    texts = [f"Sentence {n} on ships, bridges and ferries." for n in range(6)]
-    needs = (None, None, 1, 2, 3, None)
-    found = [
-        Candidate(n, 0, len(text), text, before=before)
-        for n, (text, before) in enumerate(zip(texts, needs, strict=True))
+def test_a_story_is_told_to_its_end() -> None:
+    who = ["Ann", "He", "She", "Tom", "The miller", "His wife"]
+    places = ["mill", "river", "tower", "garden", "harbour", "forest", "chapel"]
+    words = ["stay", "wait", "listen", "come", "look", "speak", "sing", "run"]
+    texts = [
+        f"{who[n % 6]} walked to the {places[n % 7]}, and “{words[n % 8]},” he said on day {n}."
+        for n in range(36)
     ]
-
-    def chosen(*worths: float, count: int) -> list[int]:
-        rows = np.eye(6, dtype=np.float32)
-        return pick(found, rows, np.array(worths), [20] * 6, count=count, room=1000)
-
-    assert chosen(0.2, 0.1, 0.1, 0.9, 0, 0.1, count=4) == [0, 1, 2, 3]
-    assert chosen(0.2, 0.1, 0.1, 0.9, 0, 0.1, count=2) == [0, 1]  # no room for three
-    assert 4 not in chosen(0.2, 0, 0, 0, 0.9, 0.1, count=4)  # it needs three
-    assert chosen(0, 0, 0.8, 0.1, 0.9, 0, count=4) == [1, 2, 3, 4]  # two of which are there
+    paragraphs = [Paragraph(each, None) for each in texts]
+    found = candidates(paragraphs)
+    assert is_told(found)
+    chosen = choose(paragraphs, found, [20] * len(found), count=4, room=1000)
+    assert chosen[0] < len(found) / 3
+    assert chosen[-1] > 2 * len(found) / 3

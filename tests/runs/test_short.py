@@ -39,7 +39,7 @@ def test_a_few_words_are_printed_as_they_are() -> None:
     assert told["input"]["parts"] == told["generated_tokens"] == 0
     assert told["citations"] == told["finish_reasons"] == []
     assert told["timings_s"]["total"] == 0.25
-    assert told["settings"]["generation"]["max_new_tokens"] == 16 * 82 + 1
+    assert told["settings"]["generation"]["max_new_tokens"] == 24 * 82 + 1
 
 
 @pytest.mark.parametrize(
