@@ -110,7 +110,7 @@ def _row(paragraph: Paragraph) -> dict[str, Any]:
         "kind": paragraph.kind,
         "part": paragraph.part,
         "page": paragraph.page,
-        "lines": paragraph.lines,
+        "lines": paragraph.lines and sorted(paragraph.lines),
         "text": paragraph.text,
     }
 

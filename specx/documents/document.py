@@ -112,8 +112,9 @@ class Place:
 
     @property
     def lines(self) -> tuple[int, int] | None:
-        """Return the first and last line of the text, from 1."""
-        return self.whole.lines_of(self.start, self.end)
+        """Return the lowest and highest line of the text, from 1; a column begins at the top."""
+        lines = self.whole.lines_of(self.start, self.end)
+        return lines and (min(lines), max(lines))
 
     @property
     def citation(self) -> str:

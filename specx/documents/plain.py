@@ -87,6 +87,11 @@ def document_from_text(
     if marked and (letters := struck_letters(text)):
         warnings += (f"Text that is struck out was left out (letters: {letters:,}).",)
     read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
+    if read.mixed:
+        raise DocumentError(
+            f"{name} has columns that run into each other (lines: {read.mixed}), as "
+            "`pdftotext -layout` writes them; read the PDF itself, or make a text without -layout"
+        )
     lines = read.lines if read.lines or not front else front
     if not any(line.text for line in lines):
         raise DocumentError(f"{name} holds no printable character")

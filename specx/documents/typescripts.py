@@ -4,18 +4,16 @@ The text of an e-mail, whose quoted lines begin with ``>``, is handled here, too
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from operator import itemgetter
 from typing import NamedTuple
 
 from specx.documents.document import Paragraph
 from specx.documents.furniture import set_furniture_apart
 from specx.documents.lines import Line, PageLines
 from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, TITLED, is_in_capitals
-from specx.documents.text import clean_line
 from specx.documents.text_blocks import NumberedLine, numbered_lines
+from specx.documents.typed_columns import in_columns
 
 _FEWEST_DOUBLE, _FEWEST_MORE = 6, 3  # lines with double spacing; behind others of that kind
 _FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, or may have
@@ -37,7 +35,6 @@ _REMARK = re.compile(r"［＃[^］\n]*］|《[^》\n]*》|｜")
 _LEGEND = re.compile(r"-{9,}\n【テキスト中に現れる記号について】\n(?:.*\n){1,30}?-{9,}\n")
 _PAGE_END = re.compile(r"\[Page \d{1,4}\][ \t]*$", re.MULTILINE)  # of RFCs
 _FEWEST_NUMBERED, _LOOKED_AT = 10, 100
-_GUTTER, _COLUMN = re.compile(r".*\S {3,}(?=\S)"), 20  # characters of a line in a column, at least
 _PROSE_IN_CAPITALS = re.compile(r"[A-Z]{3}[.!?] [A-Z]")  # a sentence ends
 
 
@@ -47,6 +44,7 @@ class Typescript(NamedTuple):
     lines: list[NumberedLine]
     notes: Sequence[NumberedLine] = ()
     furniture: tuple[Paragraph, ...] = ()
+    mixed: int = 0  # lines that run over two columns
 
 
 def typescript(text: str) -> Typescript:
@@ -59,21 +57,19 @@ def typescript(text: str) -> Typescript:
     if "\u3000" in text:
         text = "\n".join(_with_breaks(text.split("\n")))
     text = _without_line_numbers(text)
-    if columns := _in_columns(text):
-        return Typescript(columns)
     if "\f" not in text:
         text = _PAGE_END.sub(r"\g<0>\f", text)
+    pages, mixed = in_columns(text)
+    if mixed:
+        return Typescript([], mixed=mixed)
+    pages = pages or _pages(text)
     if not _FEWEST_PAGES <= text.count("\f") + 1 <= _MOST_PAGES:
-        lines = _single_spaced(list(numbered_lines(text)))
+        lines = _single_spaced([line for page in pages for line in page])
         end = _begin_of_notes(lines, by_stars=False)
         notes = [line for line in lines[end:] if not _RULE.fullmatch(line.text)]
         if len(notes) > _MOST_NOTES * len(lines):
             end, notes = len(lines), []
         return Typescript(lines[:end], notes)
-    pages, above = list[list[NumberedLine]](), 0
-    for each in text.split("\f"):
-        pages.append([line._replace(number=line.number + above) for line in numbered_lines(each)])
-        above += each.count("\n")
     inner = _inner(_inner(pages, str), _without_numbers)
     lines, notes, furniture = list[NumberedLine](), list[NumberedLine](), list[Paragraph]()
     for page, its in zip(pages, map(set, inner), strict=True):
@@ -87,8 +83,19 @@ def typescript(text: str) -> Typescript:
             for each in edges
         )
     if not any(line.text for line in lines):  # nothing but heads and notes
-        return Typescript(list(numbered_lines(text)))
+        return Typescript([line for page in pages for line in page])
     return Typescript(_single_spaced(lines), notes, tuple(furniture))
+
+
+def _pages(text: str) -> list[list[NumberedLine]]:
+    """Return the lines of each page, with blank lines between pages."""
+    pages, above = list[list[NumberedLine]](), 0
+    for each in text.split("\f"):
+        lines = [line._replace(number=line.number + above) for line in numbered_lines(each)]
+        above += each.count("\n")
+        pages.append([*lines, *[NumberedLine(above + 1, "")] * 2])
+    pages[-1][-2:] = []
+    return pages
 
 
 def _begin_of_notes(page: Sequence[NumberedLine], *, by_stars: bool = True) -> int:
@@ -166,39 +173,6 @@ def _with_breaks(lines: Sequence[str]) -> Iterator[str]:
         begins = _LABELLED.match(line) or (ended and _INDENTED.match(line))
         yield f"{_BREAK if begins else ''}{line}"
         above = line.rstrip()
-
-
-def _in_columns(text: str) -> list[NumberedLine]:
-    """Return the lines of a text with columns of prose, one after the other; none for others."""
-    found, number, gutters = list[NumberedLine](), 1, list[int]()
-    for page in text.split("\f"):
-        lines = page.split("\n")
-        gutters.append(place := _gutter(lines))
-        beside = list[NumberedLine]()
-        for n, line in enumerate(lines, start=number):
-            divided = place and not line[place - 2 : place].strip()
-            for part, column in ((line[:place], found), (line[place:], beside)) if divided else ():
-                if part.strip() or not line.strip():
-                    column.append(NumberedLine(n, clean_line(part)))
-            if not divided:  # a title over both columns
-                found += [*beside, NumberedLine(n, clean_line(line))]
-                beside = []
-        found += beside
-        number += len(lines) - 1
-    return found if any(gutters) else []
-
-
-def _gutter(lines: Sequence[str]) -> int:
-    """Return where the second of two columns of prose begins; 0 without such columns."""
-    places = Counter(gap.end() for line in lines if (gap := _GUTTER.match(line)))
-    place, count = max(places.items(), key=itemgetter(1), default=(0, 0))
-    inner = [line for line in lines if not line[place - 2 : place].strip()]
-    for side in ([line[:place].strip() for line in inner], [line[place:] for line in inner]):
-        filled = [part for part in side if part]
-        low = sum(part[0].islower() for part in filled)
-        if 4 * low < len(filled) or sum(map(len, filled)) < _COLUMN * max(1, len(filled)):
-            return 0
-    return place if count >= _FEWEST_NUMBERED else 0
 
 
 def _without_line_numbers(text: str) -> str:

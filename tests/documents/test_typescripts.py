@@ -1,8 +1,11 @@
 """Texts that were set for paper."""
 
+import pytest
+
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
 from specx.documents.typescripts import typescript
+from specx.errors import DocumentError
 
 _LINES = [
     "The mill stands at the end of the valley, and nobody has",
@@ -174,3 +177,50 @@ def test_columns_of_prose_are_read_one_after_the_other() -> None:
     assert [line.number for line in lines] == [*range(1, 13)] * 2
     table = "\n".join(f"{'Corn ' + str(n):<40}{n} pounds" for n in range(12))
     assert len(typescript(table).lines) == 12
+
+
+LEFT = (
+    "the miller of the upper weir who had",
+    "built it of stone asked the abbot for",
+    "a loan of corn until the next harvest,",
+    "and the abbot gave it to him at once.",
+) * 3
+RIGHT = (
+    "in the year of the flood the weir was",
+    "carried away with the house and all of",
+    "the corn, so that nobody could bake in",
+    "that winter. The abbot asked for nothing.",
+) * 3
+
+
+def test_ragged_columns_are_told_apart_on_each_page() -> None:
+    rows = [f"{a:<{42 + n % 3}}{b}" for n, (a, b) in enumerate(zip(LEFT, RIGHT, strict=True))]
+    page = "\n".join(["        THE WEIR", "", *rows, "", f"{'':30}1"])
+    last = "\n".join(["", *rows[:4], "", f"{'':30}2"])  # too few lines to prove a gutter
+    document = document_from_text(f"{page}\f{last}", "a", "text")
+    texts = [each.text for each in document.paragraphs]
+    assert texts[0] == "THE WEIR"
+    assert "at once. the miller" in texts[1]
+    assert not any("had in the year" in each for each in texts)
+
+
+def test_a_column_goes_on_beside_the_blank_lines_of_another() -> None:
+    rows = [f"{a:<42}{b}" for a, b in zip(LEFT, RIGHT, strict=True)]
+    text = "\n".join([*rows, "", f"{'who':<42}", f"{'':<42}It stands.", "came back."])
+    lines = [each.text for each in typescript(text).lines if each.text]
+    assert lines[:12] == [*LEFT]
+    assert lines[12:14] == ["who", "came back."]
+    assert lines[14:] == [*RIGHT, "It stands."]
+
+
+def test_columns_that_run_into_each_other_are_refused() -> None:
+    rows = [f"{a:<42}{b}" for a, b in zip(LEFT, RIGHT, strict=True)]
+    rows.insert(5, f"{LEFT[0]} as an old book says {RIGHT[0]}")
+    with pytest.raises(DocumentError, match="run into each other"):
+        document_from_text("\n".join(rows), "a", "text")
+
+
+def test_a_sentence_over_two_columns_has_a_range_of_lines() -> None:
+    rows = [f"{a:<42}{b}" for a, b in zip([*LEFT[:11], "so that"], RIGHT, strict=True)]
+    place = document_from_text("\n".join(rows), "a", "text").places[-1]
+    assert place.lines == (1, 12)
