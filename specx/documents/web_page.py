@@ -149,9 +149,11 @@ def _hides(node: Any) -> bool:
     style = node.attributes.get("style") or ""
     if "mso-hide" in style and _FAINT.search(style):  # alone, it hides from Outlook
         return True
+    if _HIDES.search(style) or not _TINY.search(style):
+        return _HIDES.search(style) is not None
     # Layouts shrink the spaces between parts, and give the parts a size of their own.
-    sized = [n for n in node.css("[style*='font-size'], [class]") if n.mem_id != node.mem_id]
-    return _HIDES.search(style) is not None or (not sized and _TINY.search(style) is not None)
+    sized = node.css("[style*='font-size'], [class]")
+    return all(each.mem_id == node.mem_id for each in sized)
 
 
 def _show_without_scripts(page: Any) -> None:
