@@ -32,7 +32,7 @@ _PROGRAM_HEADS = {
     "LaTeX": re.compile(
         rb"(?:\s|%[^\n]*\n)*\\(?:document(?:class|style)|(?:chapter|section)\*?\{)"
     ),
-    "iCalendar": re.compile(rb"\s*BEGIN:V(?:CALENDAR|CARD)\b"),
+    "iCalendar": re.compile(rb"\s*BEGIN:VCALENDAR\b"),
     "Texinfo": re.compile(rb"(?:\s|@c(?:omment)?\b[^\n]*\n)*\\input texinfo"),
     "troff": re.compile(rb"(?:\s|[.']\\\"[^\n]*\n)*[.'](?:TH|Dd|nr|de|mso) "),
 }

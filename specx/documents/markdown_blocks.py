@@ -22,10 +22,13 @@ _DONE = re.compile(r"[.:;!?。：；！？]\W*$|^\s*(?:[-+*>|#]|\d{1,9}[.)])")  
 _FOOTNOTE = re.compile(r"(?m)^\[\^[^\]\s]{1,60}\]:\s*")
 # Of a footnote, a notice (of GitHub), a remark and a mark (of Obsidian), and an emoji.
 _SIGNS = re.compile(
-    r"\[\^[^\]\s]{1,60}\](?!:)|^\[!\w{1,20}\][+-]?[ \t]*|%%\s[^%\n]{1,2000}\s%%"
+    r"\[\^[^\]\s]{1,60}\](?!:)|^\[!\w{1,20}\][+-]?[ \t]*"
+    r"|(?<!\w)%%(?=[^%\s]|\s[^%])[^%]{1,2000}%%(?!\w)"
+    r"|(?<=\s)\^[a-zA-Z0-9-]{1,40}\s*$"  # the name of a block
     r"|(?<!\S)==(?=\w)|(?<=[^\s=])==(?![\w=])"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
+_REMARK = re.compile(r"(?m)^%%[ \t]*\n(?:(?!%%).*\n){1,500}?%%[ \t]*$")  # of paragraphs
 _WIKI = re.compile(  # of notes
     r"!\[\[[^\[\]\n]*\]\]|(?<!`)\[\[(?![ `])(?:[^\[\]|\n]*\|)?([^\[\]\n]*)\]\]"
 )
@@ -50,6 +53,7 @@ def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
 
 def markdown_blocks(text: str) -> list[TextBlock] | None:
     """Return the blocks of a Markdown text; None if it is nested too deeply for Markdown."""
+    text = _REMARK.sub(lambda remark: "\n" * remark[0].count("\n"), text)
     source = list(_wrapped(text.split("\n")))
     tokens = _parsers()[0].parse("\n".join(source))
     if any(token.level >= _DEEPEST - 1 for token in tokens):

@@ -30,7 +30,7 @@ from specx.documents.paragraphs import grouped
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
-from specx.documents.prose import without_data
+from specx.documents.prose import with_cells, without_data
 from specx.documents.sections import mark_parts
 from specx.documents.shapes import SQL
 from specx.documents.subtitles import (
@@ -42,6 +42,7 @@ from specx.documents.text import decode_text
 from specx.errors import DocumentError, UsageError
 
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
+_NAMED_TEXTS = (TEXT_ENDINGS | SUBTITLE_ENDINGS) - {".txt"}  # a page may be called so
 _PDF_HEADER = b"%PDF-"
 _JSON_ENDINGS = frozenset({".json", ".geojson", ".ipynb"})
 _FORMATS = {
@@ -100,7 +101,7 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
             else f"{name} has the extension .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
-    kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)
+    kind = format_of(head, ending, is_text=ending in _NAMED_TEXTS)
     if kind:
         return [read_format(request, kind)]
     data = read_bytes(request.path) if request.path else request.data
@@ -144,6 +145,8 @@ def _finished(document: Document, options: ReadOptions) -> Document:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
     elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
         paragraphs = mark_parts(paragraphs)
+    if document.kind != "pdf":  # whose cells have no marks
+        paragraphs = with_cells(paragraphs)
     everything = options.everything or document.everything
     return replace(document, paragraphs=paragraphs, furniture=furniture, everything=everything)
 

@@ -33,6 +33,7 @@ _NOTE = re.compile(r"(?:\d{1,3}|[*∗†‡])(?![\d.,]*\d)\s*\S")
 _MOST_NOTES = 0.5  # of the lines
 _REMARK = re.compile(r"［＃[^］\n]*］|《[^》\n]*》|｜")
 _LEGEND = re.compile(r"-{9,}\n【テキスト中に現れる記号について】\n(?:.*\n){1,30}?-{9,}\n")
+_FRAMED = re.compile(r"(?m)^[ \t]*[│║┃]([^│║┃\n]*)[│║┃][ \t]*$")  # a line within a frame
 _PAGE_END = re.compile(r"\[Page \d{1,4}\][ \t]*$", re.MULTILINE)  # of RFCs
 _FEWEST_NUMBERED, _LOOKED_AT = 10, 100
 _PROSE_IN_CAPITALS = re.compile(r"[A-Z]{3}[.!?] [A-Z]")  # a sentence ends
@@ -54,6 +55,7 @@ def typescript(text: str) -> Typescript:
     if "［＃" in text:  # as libraries write readings and remarks in Japanese books
         text = _LEGEND.sub(lambda legend: "\n" * legend[0].count("\n"), text)
         text = _REMARK.sub("", text)
+    text = _FRAMED.sub(r"\1", text)
     if "\u3000" in text:
         text = "\n".join(_with_breaks(text.split("\n")))
     text = _without_line_numbers(text)

@@ -12,6 +12,7 @@ from specx.documents import formats
 from specx.documents.discover import discover
 from specx.documents.document import Document
 from specx.documents.read import ReadOptions
+from specx.documents.web_page import prepared
 from specx.errors import DocumentError
 
 from . import offices
@@ -270,9 +271,9 @@ def test_an_archive_is_known_by_its_content(
 def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
     give_stdin(monkeypatch, b"\xef\xbb\xbf <!DOCTYPE HTML><p>x")
     assert read_document("-", QUICK).kind == "html"
-    named_text = read_document(save("a.txt", b"<html><p>x"), QUICK)
-    assert (named_text.kind, named_text.text) == ("text", "<html><p>x")
-    assert "rename it to .html" in named_text.warnings[0]
+    assert read_document(save("a.txt", b"<html><p>x"), QUICK).text == "x"
+    named_markdown = read_document(save("a.md", b"<html><p>x"), QUICK)
+    assert "rename it to .html" in named_markdown.warnings[0]
 
 
 @installed
@@ -883,3 +884,35 @@ def test_notes_that_link_back_are_notes(save: SaveFile) -> None:
     page = f"<p>{SAID}</p><p><a href='#ftnt_ref1' id=ftnt1>[1]</a> It opens at five.</p>"
     read = read_document(save("a.html", page.encode()))
     assert [each.kind for each in read.paragraphs] == ["text", "footnote"]
+
+
+@installed
+def test_shrunken_text_hides_unless_a_part_of_it_has_a_size() -> None:
+    column = "<td style='font-size:0px'><div style='font-size:13px'>It is shown.</div></td>"
+    button = "<a style='color:red;mso-hide:all'>Read on</a>"
+    tiny = (
+        "<b style='font-size:1px;opacity:0;mso-hide:all'>Preview.</b><i style='font-size:0'>x</i>"
+    )
+    text, _, warnings = prepared(f"<table><tr>{column}</tr></table><p>{PROSE} {button}</p>{tiny}")
+    assert "shown" in text
+    assert "Read on" in text
+    assert "Preview" not in text
+    assert len(warnings) == 1
+
+
+@installed
+def test_a_sheet_hides_by_element_class_and_both() -> None:
+    sheet = "i { text-decoration: line-through } p.old, .x { text-decoration-line: line-through }"
+    old = "<p class=old>Two.</p><q class=old>Three.</q>"
+    page = f"<style>{sheet}</style><p>{PROSE} <i>One.</i></p>{old}"
+    text, _, warnings = prepared(page)
+    assert [word in text for word in ("One", "Two", "Three")] == [False, False, True]
+    assert warnings == ("6 letters that its styles hide were left out.",)
+
+
+@installed
+def test_cells_of_sentences_in_a_page_that_is_a_table_are_text(save: SaveFile) -> None:
+    rows = "".join(f"<tr><td>R-{n}<td>{PROSE} It was open.<td>open" for n in range(20))
+    read = read_document(save("a.html", f"<table><th>No<th>Said<th>State{rows}</table>".encode()))
+    assert [each.kind for each in read.paragraphs[:4]] == ["table", "table", "text", "table"]
+    assert read.paragraphs[2].text == f"{PROSE} It was open."

@@ -158,3 +158,10 @@ def test_marks_of_notes_are_no_text() -> None:
     text = "> [!warning] Closing\n\n%% he lies %% See [[Sorley|the ==builder==]], not `[[x]]` a==b."
     document = document_from_text(text, "a", "markdown")
     assert document.text == "Closing\n\nSee the builder, not [[x]] a==b."
+
+
+def test_remarks_of_notes_are_no_text() -> None:
+    text = "It fell %%a\nlie%% in May. ^fall-1\n\n%%\nNo.\n\nNo.\n%%\n\nFrom 5%% to 9%% of it, x^2"
+    document = document_from_text(text, "a", "markdown")
+    assert document.text == "It fell in May.\n\nFrom 5%% to 9%% of it, x^2"
+    assert document.paragraphs[1].lines == (10, 10)

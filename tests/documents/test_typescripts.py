@@ -224,3 +224,9 @@ def test_a_sentence_over_two_columns_has_a_range_of_lines() -> None:
     rows = [f"{a:<42}{b}" for a, b in zip([*LEFT[:11], "so that"], RIGHT, strict=True)]
     place = document_from_text("\n".join(rows), "a", "text").places[-1]
     assert place.lines == (1, 12)
+
+
+def test_the_sides_of_a_frame_are_no_text() -> None:
+    text = "╔════════════╗\n║  THE  WEIR ║\n╚════════════╝\n\nIt fell in May.\n\n│ a │ b │"
+    texts = [(each.kind, each.text) for each in read(text).paragraphs]
+    assert texts == [("heading", "THE WEIR"), ("text", "It fell in May."), ("text", "│ a │ b │")]
