@@ -23,7 +23,7 @@ _FOOTNOTE = re.compile(r"(?m)^\[\^[^\]\s]{1,60}\]:\s*")
 # Of a footnote, a notice (of GitHub), a remark and a mark (of Obsidian), and an emoji.
 _SIGNS = re.compile(
     r"\[\^[^\]\s]{1,60}\](?!:)|^\[!\w{1,20}\][+-]?[ \t]*|%%\s[^%\n]{1,2000}\s%%"
-    r"|(?<!\S)==(?=\w)|(?<=[^\s=])==(?![\w=])"
+    r"|(?<!\S)==(?=[^\W\d])|(?<=[^\s\d=])==(?![\w=])"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
 _WIKI = re.compile(  # of notes
