@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
 
 class Code:
-    """Compiled functions in memory. ``run``: the address of the function that each thread calls."""
+    """Compiled functions in memory. ``address``: that of a function, by name."""
 
     def __init__(self, *objects: bytes) -> None:
         """Link object files."""
@@ -50,10 +50,6 @@ class Code:
             engine.add_object_file(llvm.ObjectFileRef.from_data(each))
         engine.finalize_object()
         self.address: Callable[[str], int] = engine.get_function_address
-
-    @cached_property
-    def run(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self.address("run"))
 
 
 # A mapped part of LLVM that no page of was written, as the kernel describes it.

@@ -197,9 +197,6 @@ class Emitter:
     def fmax(self, a: Value, b: Value) -> Value:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
-    def abs(self, a: Value) -> Value:
-        return self.math("fabs", a)
-
     def exp(self, x: Value) -> Value:
         """Return exp(x) of x <= 87."""
         lanes = lanes_of(x)
@@ -218,14 +215,14 @@ class Emitter:
 
     def sigmoid(self, x: Value) -> Value:
         lanes = lanes_of(x)
-        one, small = self.number(1.0, lanes), self.exp(self.builder.fneg(self.abs(x)))
+        one, small = self.number(1.0, lanes), self.exp(self.builder.fneg(self.math("fabs", x)))
         positive = self.builder.fcmp_ordered(">", x, self.number(0.0, lanes))
         return self.builder.fdiv(self.builder.select(positive, one, small), self.add(one, small))
 
     def tanh(self, x: Value) -> Value:
         """Return tanh(x); a Taylor series is used for small numbers."""
         lanes = lanes_of(x)
-        size, square, one = self.abs(x), self.mul(x, x), self.number(1.0, lanes)
+        size, square, one = self.math("fabs", x), self.mul(x, x), self.number(1.0, lanes)
         small = self.exp(self.mul(size, self.number(-2.0, lanes)))
         large = self.builder.fdiv(self.builder.fsub(one, small), self.add(one, small))
         small = self.mul(x, self.series((*TANH, 1.0), square))
@@ -359,11 +356,10 @@ class Emitter:
 
     def increase(self, to: Value, by: Value, count: Number, factor: Value | None = None) -> None:
         """Add ``count`` elements at ``by``, times ``factor`` (None: 1), to those at ``to``."""
+        factor = factor or self.number(1.0)
 
         def total(i: Value, lanes: int) -> Value:
             before, added = (self.load(self.at(place, i), lanes) for place in (to, by))
-            if factor is None:
-                return self.add(before, added)
             return self.fma(added, self.spread(factor, lanes), before)
 
         self.line(to, count, total)

@@ -10,6 +10,7 @@ LEAST = -1e30  # below any score
 WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 ACTIVATIONS = ("silu", "gelu_tanh", "relu2")
 CLAMPED = "clamped"  # the activation of experts with α and a limit (``MlpSpec``)
+NORMED = [PLACE, PLACE, PLACE, I64, I64, F32]  # of norms
 STORED = [PLACE, PLACE, I64]  # of ``store…``: the stored row, its float32 numbers, their count
 # A pair is a row with one of its experts; pairs are sorted by expert. ``each`` (``products.py``)
 # calls the products of experts and these functions in turn.
@@ -23,7 +24,7 @@ def write(module: Module) -> None:
     """Write all functions of this file."""
     for either in (False, True):
         norm, soften = ("centred_norm", "soften_capped") if either else ("norm", "soften")
-        module.define(norm, [PLACE, PLACE, PLACE, I64, I64, F32], _norm, centred=either)
+        module.define(norm, NORMED, _norm, centred=either)
         kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64, *[F32] * either]
         module.define(soften, kinds, _soften)
         for name in ACTIVATIONS:
@@ -201,9 +202,9 @@ def _store_bytes(e: Emitter) -> None:
     with e.loop(0, e.div(dim, GROUP)) as group:
         first = e.times(group, GROUP)
         parts = [e.load(e.at(x, first, i), e.lanes) for i in range(0, GROUP, e.lanes)]
-        most = e.abs(parts[0])
+        most = e.math("fabs", parts[0])
         for part in parts[1:]:
-            most = e.fmax(most, e.abs(part))
+            most = e.fmax(most, e.math("fabs", part))
         bits = e.builder.bitcast(e.builder.fdiv(e.lane_max(most), F32(float(GREATEST))), I32)
         bits = e.builder.select(e.builder.icmp_signed("<", bits, I32(NAN)), bits, I32(NAN))
         bits = e.builder.lshr(e.builder.add(bits, I32(UPPER)), I32(16))

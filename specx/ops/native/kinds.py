@@ -5,24 +5,19 @@ from dataclasses import dataclass
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap
 from specx.ops.native.tables import MAPS, UNIT
 from specx.ops.packed_weight import parts_of
-from specx.ops.spec import LayerSpec, NormSpec
+from specx.ops.spec import LayerSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKind:
     """The features of a layer.
 
-    ``owns_heads``: each thread has key heads of its own; otherwise threads share all heads. A norm
-    is given by the name of its function, empty without a norm. What is not here, as factors, biases
-    and RoPE, is looked up at run time, so the same code serves most families.
+    ``owns_heads``: each thread has key heads of its own; otherwise threads share all heads. What is
+    not here, as norms, factors, biases and RoPE, is looked up at run time, so the same code serves
+    most families.
     """
 
     owns_heads: bool
-    input_norm: str = "norm"
-    output_norm: str = "norm"
-    attended_norm: str = ""
-    mlp_norm: str = ""
-    head_norm: str = "norm"
     norms_whole: bool = False  # all heads of a token together
     norms_after_rope: bool = False
     has_windows: bool = False
@@ -37,14 +32,13 @@ class LayerKind:
 
 @dataclass(frozen=True, kw_only=True)
 class PassKind:
-    """The features of a decoder: the kinds of its layers, and its last norm.
+    """The features of a decoder: the kinds of its layers.
 
     ``units``: numbers of which a thread's shares of the inputs of ``out`` and of ``down`` are
     multiples, so that no block is divided.
     """
 
     layers: tuple[LayerKind, ...]
-    norm: str = "norm"
     units: tuple[int, int] = (UNIT, UNIT)
 
 
@@ -53,9 +47,9 @@ PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, 
 
 def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
     """Return the kind of pass for a decoder on ``threads`` threads."""
-    layers = tuple(dict.fromkeys(kinds_of_layers(weights, threads)))
+    layers = tuple(dict.fromkeys(kind_of_layer(weights, x, threads) for x in weights.spec.layers))
     units = _unit(weights, "out"), _unit(weights, "down")
-    return PassKind(layers=layers, norm=_norm(weights.spec.norm), units=units)
+    return PassKind(layers=layers, units=units)
 
 
 def formats_of(weights: DecoderWeights) -> set[str]:
@@ -68,11 +62,6 @@ def _unit(weights: DecoderWeights, name: str) -> int:
     """Return the largest quantization block of ``name`` over all layers, at least ``UNIT``."""
     matrices = [getattr(each, name).weight for each in weights.layers if name in names_of(each)]
     return max([UNIT, *(form.values for each in matrices for _, form in parts_of(each))])
-
-
-def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[LayerKind]:
-    """Return the kind of each layer."""
-    return [_layer_kind(weights, layer, threads) for layer in weights.spec.layers]
 
 
 def names_of(layer: LayerWeights) -> tuple[str, ...]:
@@ -92,7 +81,7 @@ def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:
     return attention.query_heads, attention.kv_heads, attention.head_dim, layer.mlp.inner
 
 
-def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> LayerKind:
+def kind_of_layer(weights: DecoderWeights, layer: LayerSpec, threads: int) -> LayerKind:
     """Return the kind of a layer. A missing window is infinity, so all layers share their code."""
     attention, norm = layer.attention, layer.attention.head_norm
     norms_whole = norm is not None and norm.whole
@@ -101,11 +90,6 @@ def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> Laye
     is_divided = attention.kv_heads % threads == 0 and own_width % _unit(weights, "out") == 0
     return LayerKind(
         owns_heads=is_divided and not norms_whole,
-        input_norm=_norm(layer.input_norm),
-        output_norm=_norm(layer.output_norm),
-        attended_norm=_norm(layer.attended_norm),
-        mlp_norm=_norm(layer.mlp_norm),
-        head_norm=_norm(norm) or "norm",
         norms_whole=norms_whole,
         norms_after_rope=norm is not None and norm.after_rope,
         has_windows=any(each.attention.window is not None for each in weights.spec.layers),
@@ -117,9 +101,3 @@ def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> Laye
         is_gated=has_experts or layer.mlp.gated,
         has_experts=has_experts,
     )
-
-
-def _norm(norm: NormSpec | None) -> str:
-    if norm is None:
-        return ""
-    return "centred_norm" if norm.centred else "norm"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Emitter, Module, Value, VectorUnit
-from specx.ops.native.functions import LEAST, STORED, gate_name
+from specx.ops.native.emitter import I64, PLACE, UNIT, Emitter, Module, Value, VectorUnit
+from specx.ops.native.functions import LEAST, NORMED, STORED, gate_name
 from specx.ops.native.kinds import LayerKind, PassKind
 from specx.ops.native.pass_writer import Entries, PassWriter
 from specx.ops.native.products import ARGUMENTS
@@ -88,53 +88,46 @@ class LayerWriter:
     def write(self) -> None:
         """Write a layer; before experts, only its attention."""
         kind = self.kind
-        read = self._normed("input", kind.input_norm)
-        attended = self._attend(read)
-        self._add("out", attended, after=kind.attended_norm)
+        read = self._normed("input", self.run.x)
+        self._add("out", self._attend(read), norm="attended")
         if not kind.is_parallel:
-            read = self._normed("output", kind.output_norm)
+            read = self._normed("output", self.run.x)
         if not kind.has_experts:
-            self._add("down", self._gated(read), after=kind.mlp_norm)
+            self._add("down", self._gated(read), norm="mlp")
             self._scale()
 
     def add_experts(self) -> None:
         """Write the end of a layer with experts: add their output to the hidden rows."""
         e, run, size = self.e, self.run, self.e.times(self.rows, self.hidden)
-        added = e.place(run.frame["added"])
-        if self.kind.mlp_norm:
-            self._norm_rows("mlp", self.kind.mlp_norm, added)
-            added = run.normed
+        added = self._normed("mlp", e.place(run.frame["added"]))
         e.increase(run.x, added, size, e.unpacked(self.own["residual_scale"]))
         self._scale()
 
     def _scale(self) -> None:
         e, run, scalar = self.e, self.run, self.e.unpacked(self.own["scalar"])
-        with e.when(e.builder.fcmp_ordered("!=", scalar, F32(1.0))):
-            e.scale(run.x, run.x, scalar, e.times(self.rows, self.hidden))
+        e.scale(run.x, run.x, scalar, e.times(self.rows, self.hidden))
 
     # ------------------------------------------------------------ around attention
 
-    def _normed(self, which: str, norm: str) -> Value:
-        """Return the place of the hidden rows, normed if the layer has this norm."""
-        if norm:
-            self._norm_rows(which, norm, self.run.x)
-        return self.run.normed if norm else self.run.x
+    def _normed(self, which: str, source: Value) -> Value:
+        """Return the place of rows, normed if the layer has this norm."""
+        e, has_norm = self.e, self.e.is_set(self.own[f"{which}_function"])
+        with e.when(has_norm):
+            self._norm_rows(which, source)
+        return e.builder.select(has_norm, self.run.normed, source)
 
-    def _norm_rows(self, which: str, norm: str, source: Value) -> None:
+    def _norm_rows(self, which: str, source: Value) -> None:
         e = self.e
         with e.loop(0, self.rows) as row:
             offset = e.times(row, self.hidden)
-            to = e.at(self.run.normed, offset)
-            self._norm(norm, which, to, e.at(source, offset), self.hidden)
+            self._norm(which, e.at(self.run.normed, offset), e.at(source, offset), self.hidden)
 
-    def _norm(
-        self, norm: str, which: str, to: Value, x: Value, size: Value,
-        offset: Value | int = 0,
-    ) -> None:  # fmt: skip
+    def _norm(self, which: str, to: Value, x: Value, size: Value, offset: Value | int = 0) -> None:
         """Write a norm of ``size`` elements; ``offset``: where its weight begins."""
         e = self.e
-        weight, bias, eps = (self.own[f"{which}_{part}"] for part in NORM)
-        e.call(norm, to, x, e.at(e.place(weight), offset), bias, size, e.unpacked(eps))
+        weight, bias, eps, function = (self.own[f"{which}_{part}"] for part in NORM)
+        own = e.at(e.place(weight), offset), bias, size, e.unpacked(eps)
+        e.call_at(function, NORMED, to, x, *own)
 
     def _gated(self, read: Value) -> Inputs:
         """Write this thread's share of the MLP's inner elements."""
@@ -153,8 +146,8 @@ class LayerWriter:
             e.call(gate_name(kind.activation, gated=kind.is_gated), *lines, count)
         return (gates, width), (begin, count)
 
-    def _add(self, name: str, inputs: Inputs, *, after: str) -> None:
-        """Add a projection's output, normed if ``after``, to the hidden rows.
+    def _add(self, name: str, inputs: Inputs, *, norm: str) -> None:
+        """Add a projection's output to the hidden rows, normed if the layer has this norm.
 
         All threads contribute to its inputs. A parallel layer adds everything at its end.
         """
@@ -171,44 +164,39 @@ class LayerWriter:
         areas = ("after_attention", area) if is_parallel else (area,)
         size = e.times(self.rows, self.hidden)
         factor = e.unpacked(self.own["residual_scale"])
-        if not after:
-            with e.loop(0, run.threads) as thread:
+        with e.builder.if_else(e.is_set(self.own[f"{norm}_function"])) as (normed, plain):
+            with normed:
+                e.copy(run.normed, run.area(area, e.whole(0)), size)
+                with e.loop(1, run.threads) as thread:
+                    e.increase(run.normed, run.area(area, thread), size)
+                self._norm_rows(norm, run.normed)
+                e.increase(run.x, run.normed, size, factor)
+            with plain, e.loop(0, run.threads) as thread:
                 for each in areas:
                     e.increase(run.x, run.area(each, thread), size, factor)
-            if is_parallel:  # others still read what this thread has after attention
-                e.call("GOMP_barrier")
-            return
-        sums = run.normed
-        e.copy(sums, run.area(area, e.whole(0)), size)
-        with e.loop(1, run.threads) as thread:
-            e.increase(sums, run.area(area, thread), size)
-        self._norm_rows("attended" if name == "out" else "mlp", after, sums)
-        e.increase(run.x, sums, size, factor)
+        if is_parallel:  # others still read what this thread has after attention
+            e.call("GOMP_barrier")
 
     # ------------------------------------------------------------ heads
-
-    def _angles(self, row: Value) -> Value:
-        e = self.e
-        offset = e.times(self.own["angles_offset"], self.rows)
-        return e.at(self.run.area("angles"), offset, e.times(row, self.dim))
 
     def _place(self, to: Value, source: Value, which: str, head: Value, row: Value) -> None:
         """Norm and rotate a query or key, and write it. ``head``: its number in the model."""
         e, kind = self.e, self.kind
-        normed = e.is_set(self.own[f"{which}_norm"])
+        normed, offset = e.is_set(self.own[f"{which}_norm"]), self.own["angles_offset"]
+        angles = e.at(self.run.area("angles"), e.times(offset, self.rows), e.times(row, self.dim))
 
         def norm(x: Value) -> None:
             with e.when(normed):
                 offset = e.times(head, self.own[f"{which}_step"])
-                self._norm(kind.head_norm, which, to, x, self.dim, offset)
+                self._norm(which, to, x, self.dim, offset)
 
         if kind.norms_whole or kind.norms_after_rope:
-            self._turn(to, source, self._angles(row))
+            self._turn(to, source, angles)
             if not kind.norms_whole:
                 norm(to)
             return
         norm(source)
-        self._turn(to, e.builder.select(normed, to, source), self._angles(row))
+        self._turn(to, e.builder.select(normed, to, source), angles)
 
     def _turn(self, to: Value, head: Value, angles: Value) -> None:
         """Copy a head to ``to``, rotated if the layer has RoPE. Both may be the same place."""
@@ -427,16 +415,14 @@ class LayerWriter:
                 self.own, "qkv", (e.at(heads, first), self.width), (read, self.hidden), self.rows,
                 (0, self.hidden), (first, count),
             )  # fmt: skip
-        self._wait()
+        if not self.kind.owns_heads:
+            e.call("GOMP_barrier")
         if self.kind.norms_whole:
             self._norm_whole()
         self._attend_segments()
-        self._wait()
-        return self._merge()
-
-    def _wait(self) -> None:
         if not self.kind.owns_heads:
-            self.e.call("GOMP_barrier")
+            e.call("GOMP_barrier")
+        return self._merge()
 
     def _own_outputs(self) -> list[tuple[Value, Value]]:
         """Return the beginnings and sizes of this thread's outputs of the projection ``qkv``."""
@@ -460,7 +446,7 @@ class LayerWriter:
                 ("key", self.query_heads, self.kv_heads),
             )[: 2 if self.kind.stores else 1]:
                 place = self._head(row, first)
-                self._norm(self.kind.head_norm, which, place, place, e.times(heads, self.dim))
+                self._norm(which, place, place, e.times(heads, self.dim))
         e.call("GOMP_barrier")
 
     def _head(self, row: Value, number: Value) -> Value:
@@ -471,8 +457,7 @@ class LayerWriter:
 
     def _attend_segments(self) -> None:
         """Attend to this thread's share of all segments of all key heads, one after another."""
-        e = self.e
-        frame = self.run.frame
+        e, frame = self.e, self.run.frame
         first, count = self._first_key(), e.sum(frame["prefix"], frame["behind"])
         span = e.sub(count, first)
         total = e.times(self.kv_heads, span)
@@ -550,7 +535,7 @@ class LayerWriter:
                 self._place(key, self._head(row, number), "key", head, row)
                 e.copy(value, self._head(row, e.sum(number, self.kv_heads)), self.dim)
                 with e.when(e.is_set(self.own["value_norm"])):
-                    self._norm("norm", "value", value, value, self.dim)
+                    self._norm("value", value, value, self.dim)
                 slot = e.builder.srem(at, cached["capacity"]) if self.kind.has_windows else at
                 for rows, stored in ((cached["keys"], key), (cached["values"], value)):
                     to = self._row(cached, rows, slot)

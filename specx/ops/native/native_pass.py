@@ -16,15 +16,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
 from specx.ops.native import tables
-from specx.ops.native.code import Code, has_team, loading, openmp
+from specx.ops.native.code import has_team, loading, openmp
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.fields import READABLE
 from specx.ops.native.functions import ACTIVATIONS
-from specx.ops.native.kinds import formats_of, kind_of, kinds_of_layers, maps_of, names_of, sizes_of
+from specx.ops.native.kinds import formats_of, kind_of, kind_of_layer, maps_of, names_of, sizes_of
 from specx.ops.native.tables import ALWAYS, FRAME, NORM, NORMS, PLACE_OF, SIZES, bits
 from specx.ops.native.unpacking import address_of, parts_of
 from specx.ops.packed_weight import Weight
-from specx.ops.spec import DecoderSpec, LayerSpec
+from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
 
 _END = tables.CALL.index("end_layer")
 _OF_PIECE = slice(len(tables.CALL) - len(tables.PIECE), len(tables.CALL))
@@ -88,7 +88,7 @@ class NativePass:
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
-        return self._team(threads).code is not None and has_team(threads)
+        return self._team(threads).run is not None and has_team(threads)
 
     def __call__(self, batch: SmallBatch) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         """Store the keys and values of rows, and compute logits.
@@ -96,10 +96,8 @@ class NativePass:
         Returns logits [rows, V] and, for each recorded layer, rotated queries [Hq, T, D] and the
         log-sum-exp [Hq, T] of their scores.
         """
-        rows, threads = batch.tokens.shape[0], torch.get_num_threads()
+        rows, threads, prefix = len(batch.tokens), torch.get_num_threads(), int(batch.prefix)
         team, mask, kept_rows = self._team(threads), batch.mask, batch.logits_to_keep
-        code, prefix = team.code, int(batch.prefix)
-        assert code is not None  # as ``serves`` says
         places = self._places_in(batch.storage, prefix, mask.rows)
         if isinstance(kept_rows, int):
             first = max(0, rows - kept_rows) if kept_rows else 0
@@ -128,13 +126,13 @@ class NativePass:
         )  # fmt: skip
         for layer, experts in self._experts:
             table[_END] = layer + 1
-            openmp().GOMP_parallel(code.run, table, threads, 0)
+            openmp().GOMP_parallel(team.run, table, threads, 0)
             x = states = scratch.states(rows, "hidden_rows")
             if self._weights.spec.layers[layer].output_norm is not None:
                 x = scratch.states(rows, "normed")
             y = experts(x, states).contiguous()
             table[_OF_PIECE] = layer, count, layer == self._experts[-1][0], y.data_ptr()
-        openmp().GOMP_parallel(code.run, table, threads, 0)
+        openmp().GOMP_parallel(team.run, table, threads, 0)
         team.free.append(scratch)
         return logits, tuple((queries, ends[1].log_().add_(ends[0])) for queries, ends in kept)
 
@@ -177,10 +175,11 @@ class _OnThreads:
         self._model: dict[str, int] = {}
 
     @cached_property
-    def code(self) -> Code | None:
-        """Wait for the code; None if there is none, or none for a format."""
-        codes = [each.result() for each in self._loading]
-        return codes[0] if None not in codes else None
+    def run(self) -> ctypes.c_void_p | None:
+        """Wait for the code; return the function that each thread calls; None without all code."""
+        codes = [code for each in self._loading if (code := each.result())]
+        is_whole = len(codes) == len(self._loading)
+        return ctypes.c_void_p(codes[0].address("run")) if is_whole else None
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
         """Return memory for a pass over this number of key segments."""
@@ -198,7 +197,8 @@ class _OnThreads:
         spec = weights.spec
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
-        kinds = map(self._kind.layers.index, kinds_of_layers(weights, self._threads))
+        kinds = (kind_of_layer(weights, layer, self._threads) for layer in spec.layers)
+        kinds = map(self._kind.layers.index, kinds)
         layers = (
             self._layer_entries(layer, kind, of_rope.get(id(own.attention.rope)))
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
@@ -214,8 +214,8 @@ class _OnThreads:
             "embedding_scale": bits(spec.embedding_scale),
             "ropes": self._table_of(ropes), "rope_count": len(spec.ropes),
             "layers": self._table_of(layers),
-            "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
-            "eps": bits(spec.norm.eps if spec.norm else 0.0), "logit_scale": bits(spec.logit_scale),
+            **_norm_entries("", spec.norm, weights.norm, weights.norm_bias),
+            "logit_scale": bits(spec.logit_scale),
             "logit_cap": bits(spec.logit_softcap or 0.0), "bounds": _BOUNDS_TABLE.data_ptr(),
         }  # fmt: skip
         assert set(entries) == set(tables.MODEL)
@@ -242,8 +242,7 @@ class _OnThreads:
             norm = norms[name] if name in norms else getattr(spec, f"{name}_norm")
             weight, bias = (getattr(layer, f"{name}_norm{own}", None) for own in ("", "_bias"))
             weight = self._ones if name == "value" and norm else weight
-            values = _address(weight), _address(bias), bits(norm.eps if norm else 0.0)
-            entries |= dict(zip((f"{name}_{part}" for part in NORM), values, strict=True))
+            entries |= _norm_entries(f"{name}_", norm, weight, bias)
         for name in names_of(layer):
             linear_map = getattr(layer, name)
             entries[name] = self._matrix(linear_map.weight)
@@ -390,6 +389,16 @@ def _others(weights: DecoderWeights) -> Iterator[Tensor]:
         tensors += [getattr(layer, f"{name}_norm", None) for name in NORMS]
         tensors += [layer.input_norm_bias, layer.output_norm_bias, layer.sinks]
     yield from (x for x in (*tensors, *(each.bias for each in maps_of(weights))) if x is not None)
+
+
+def _norm_entries(
+    name: str, norm: NormSpec | None, weight: Tensor | None, bias: Tensor | None
+) -> dict[str, int]:
+    """Return the table entries ``NORM`` of a norm, whose names begin with ``name``."""
+    function = "centred_norm" if norm and norm.centred else "norm"
+    values = _address(weight), _address(bias), bits(norm.eps if norm else 0.0)
+    values = *values, address_of(function) if norm else 0
+    return dict(zip((f"{name}{part}" for part in NORM), values, strict=True))
 
 
 def _step(weight: Tensor | None) -> int:

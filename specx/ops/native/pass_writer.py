@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from specx.ops.native.emitter import F32, I32, I64, UNIT, Emitter, Value
-from specx.ops.native.functions import LEAST
+from specx.ops.native.functions import LEAST, NORMED
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.products import ARGUMENTS, UNPACKED
-from specx.ops.native.tables import FRAME, KEPT, PART_OF, ROPE
+from specx.ops.native.tables import FRAME, KEPT, NORM, PART_OF, ROPE
 
 Entries = dict[str, Value]
 
@@ -20,9 +20,8 @@ class PassWriter:
         self.e, self.kind = e, kind
         self.thread = e.builder.sext(e.call("omp_get_thread_num", result=I32), I64)
         self.frame = e.entries(e.arguments[0], FRAME)
-        self.rows, self.hidden, self.threads = (
-            self.frame[name] for name in ("rows", "hidden", "threads")
-        )
+        self.rows, self.hidden = self.frame["rows"], self.frame["hidden"]
+        self.threads = self.frame["threads"]
         self.x, self.normed = self.area("hidden_rows"), self.area("normed")
 
     def begin(self) -> None:
@@ -65,13 +64,13 @@ class PassWriter:
             row = e.entry(e.place(frame["logit_rows"]), i)
             to = e.at(self.normed, e.times(i, self.hidden))
             x = e.at(self.x, e.times(row, self.hidden))
-            if self.kind.norm:
-                e.call(
-                    self.kind.norm, to, x, e.place(frame["norm"]), frame["norm_bias"], self.hidden,
-                    e.unpacked(frame["eps"]),
-                )  # fmt: skip
-            else:
-                e.copy(to, x, self.hidden)
+            weight, bias, eps, function = (frame[part] for part in NORM)
+            with e.builder.if_else(e.is_set(function)) as (normed, plain):
+                with normed:
+                    own = e.place(weight), bias, self.hidden, e.unpacked(eps)
+                    e.call_at(function, NORMED, to, x, *own)
+                with plain:
+                    e.copy(to, x, self.hidden)
         first, count = self.share(frame["vocabulary"])
         logits = e.at(e.place(frame["logits"]), first)
         self.product(
@@ -81,8 +80,7 @@ class PassWriter:
         scale, cap = (e.unpacked(frame[f"logit_{each}"]) for each in ("scale", "cap"))
         with e.loop(0, frame["logits_to_keep"]) as i:
             line = e.at(logits, e.times(i, frame["vocabulary"]))
-            with e.when(e.builder.fcmp_ordered("!=", scale, F32(1.0))):
-                e.scale(line, line, scale, count)
+            e.scale(line, line, scale, count)
             with e.when(e.builder.fcmp_ordered("!=", cap, F32(0.0))):
                 e.line(
                     line, count, lambda j, n: e.soft_capped(e.load(e.at(line, j), n), cap, LEAST)

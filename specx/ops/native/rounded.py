@@ -24,7 +24,6 @@ MOST = 4  # rows of a tile
 QUARTER = 4  # parts whose sums share a vector
 # The scales of 16 parts in the order of their sums: the first halves of 4 parts of 32, the others.
 HALVES = [8 * part + 2 * i + half for part in (0, 1) for half in (0, 1) for i in range(QUARTER)]
-Totals = list[list[Any]]  # of each row: products, and what is added to scaled values
 AHEAD = 4096  # bytes from what is read to what is fetched, at least
 # Of products for prompts: y, its stride; x, its stride, and places for what it is rounded to; w,
 # and its bytes in a row.
@@ -97,7 +96,7 @@ class RoundedProduct:
         return [e.lane_sums([e.add(*(each.get() for each in both))]) for both in totals]
 
     def _add(
-        self, rows: list[Value], place: Value, number: Value, size: int, totals: Totals
+        self, rows: list[Value], place: Value, number: Value, size: int, totals: list[list[Any]]
     ) -> None:
         """Add the products of some rows with a block of a column, or with adjacent small blocks."""
         e, form = self.e, self.form
@@ -117,8 +116,9 @@ class RoundedProduct:
             of_row = e.at(self.scales, e.times(row, self.parts), e.div(first, PART))
             sums = e.at(self.sums, e.times(row, self.steps), e.div(first, self.step))
             own = [each[i] for each in quarters]
-            if lanes == LANES:
-                own = [_across(e, *own)]
+            if lanes == LANES:  # the sum of the first one's two halves, then of the second one's
+                sides = [*range(4), *range(12, 16)], range(4, 12)
+                own = [e.builder.add(*(e.chosen(own[0], own[1], side) for side in sides))]
             for j, found in enumerate(own):
                 of_j = range(j * LANES, (j + 1) * LANES)
                 scale = _numbers(e, e.at(of_row, j * lanes), lanes)
@@ -168,17 +168,11 @@ def _numbers(e: Emitter, place: Value, count: int) -> Value:
     return e.builder.load(place, typ=ir.VectorType(F32, count), align=4)
 
 
-def _across(e: Emitter, a: Value, b: Value) -> Value:
-    """Return the sum of a's two halves, followed by the sum of b's."""
-    first = e.chosen(a, b, [0, 1, 2, 3, 12, 13, 14, 15])
-    return e.builder.add(first, e.chosen(a, b, [4, 5, 6, 7, 8, 9, 10, 11]))
-
-
 def _round(e: Emitter, place: Value, to: Value, scale_to: Value) -> tuple[Value, Value]:
     """Round 32 numbers to int8; store and return them and their scale."""
     builder = e.builder
     vectors = [e.load(e.at(place, i), LANES) for i in range(0, PART, LANES)]
-    sizes = [e.abs(each) for each in vectors]
+    sizes = [e.math("fabs", each) for each in vectors]
     most = e.lane_max(e.fmax(e.fmax(*sizes[:2]), e.fmax(*sizes[2:])))
     is_zero = builder.fcmp_ordered("==", most, F32(0.0))
     inverse = builder.fdiv(F32(float(GREATEST)), builder.select(is_zero, F32(1.0), most))

@@ -19,9 +19,10 @@ CALL = (  # of one pass
     "tokens", "positions", "text_rows", "places", "prefix", "sets", "words", "behind", "gathers",
     "segments", "logit_rows", "logits_to_keep", "logits", "kept", *PIECE,
 )  # fmt: skip
+NORM = ("norm", "norm_bias", "eps", "function")  # 0 without this norm
 MODEL = (
     "hidden", "vocabulary", "embedding", "embedding_scale", "ropes", "rope_count",
-    "layers", "norm", "norm_bias", "eps", "head", "head_bias", "logit_scale", "logit_cap", "bounds",
+    "layers", *NORM, "head", "head_bias", "logit_scale", "logit_cap", "bounds",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
@@ -39,7 +40,6 @@ ROPE = ("frequencies", "attention_factor", "rope_size", "rope_offset")
 MAPS = ("qkv", "out", "gate_up", "down")
 MAP = ("", "_bias")
 NORMS = ("input", "output", "attended", "mlp", "query", "key", "value")
-NORM = ("norm", "norm_bias", "eps")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
 LAYER = (  # begins with its sizes, which are read alone where all layers have the same
     *SIZES, "kind", "scaling", "rotates", "angles_offset",

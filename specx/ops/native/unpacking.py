@@ -209,11 +209,10 @@ def prepared_mixture(
 def _products(
     weights: list[list[WeightPart]], groups: list[tuple[int, int]], to: Tensor, x: Tensor,
     x_row: int, count: int,
-) -> list[Call]:  # fmt: skip
-    """Return the calls that multiply the pairs of each expert, ``groups``, with its weight."""
-    calls, first, width = list[Call](), 0, to.shape[1]
+) -> Iterator[Call]:  # fmt: skip
+    """Yield the calls that multiply the pairs of each expert, ``groups``, with its weight."""
+    first, width = 0, to.shape[1]
     for expert, among in groups:
         y, source = to.data_ptr() + 4 * first * width, x.data_ptr() + 4 * first * x_row
-        calls += _calls(weights[expert], y, width, source, x_row, among, count)
+        yield from _calls(weights[expert], y, width, source, x_row, among, count)
         first += among
-    return calls
