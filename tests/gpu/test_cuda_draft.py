@@ -55,6 +55,19 @@ def test_a_small_product(inputs: int, rows: int, dtype: torch.dtype) -> None:
         assert error(gated, silu(gate).to(dtype).double() * up) < 4 * limit
 
 
+def test_a_small_product_of_many_rows() -> None:
+    """The output's product behind attention of a layer with experts."""
+    dtype = torch.bfloat16
+    weight, x = random(2880, 4096, dtype=dtype), random(64, 4096, dtype=dtype)
+    bias, residual = random(2880, dtype=dtype), random(64, 2880, dtype=dtype)
+    product = SmallProduct(weight, bias)
+    whole = product(x, residual)
+    exact = x.double() @ weight.double().T + bias.double() + residual.double()
+    assert error(whole, exact) < torch.finfo(dtype).eps
+    for rows in (1, 2, 8, 9, 16, 17, 33):
+        assert torch.equal(product(x[:rows], residual[:rows]), whole[:rows])
+
+
 @HALF
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("inputs", [64, 896, 1536])

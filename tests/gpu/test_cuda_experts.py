@@ -11,7 +11,6 @@ from specx.ops.hopper.experts_product import ExpertsProduct
 from specx.ops.layers import LinearMap
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec, MlpSpec
-from specx.ops.triton.experts import combine
 from specx.ops.triton.packed import lay_out
 from tests.gpu.hopper import NEEDS_HOPPER
 from tests.gpu.test_cuda_product import CUDA, error, random
@@ -59,15 +58,28 @@ def test_experts(experts: int, inputs: int, clamp: tuple[float, float] | None) -
     together, whole = gated(chosen, x), plain(chosen, inputs_of_pairs)
     assert error(together, exact_gated) < 2 * LIMIT
     assert error(whole, exact) < LIMIT
-    shares, residual = torch.rand(64, CHOSEN, device=CUDA), random(64, 48, dtype=BF16)
-    parts = whole.view(64, CHOSEN, 48)
-    for more in (None, residual):
-        expected = combine(parts, shares, residual=more).double()
-        assert error(plain(chosen, inputs_of_pairs, shares, more), expected) < LIMIT
-    summed = plain(chosen, inputs_of_pairs, shares, residual)
     for rows in COUNTS:
         pairs, some = rows * CHOSEN, chosen[:rows].contiguous()
         assert torch.equal(gated(some, x[:rows]), together[:pairs])
         assert torch.equal(plain(some, inputs_of_pairs[:pairs]), whole[:pairs])
-        given = some, inputs_of_pairs[:pairs], shares[:rows].contiguous(), residual[:rows]
-        assert torch.equal(plain(*given), summed[:rows])
+
+
+def test_experts_that_many_rows_choose() -> None:
+    """33 rows choose the same experts, which are multiplied by 16 rows at a time."""
+    maps, _ = drawn(3, 80, 128)
+    mlp = MlpSpec(inner=40, experts=ExpertsSpec(count=3, chosen=2))
+    down, own_values = drawn(3, 48, 64)
+    assert maps.bias is not None
+    assert down.bias is not None
+    chosen = torch.tensor([[0, 2]], device=CUDA).repeat(33, 1)
+    x, inputs = random(33, 128, dtype=BF16), random(66, 64, dtype=BF16)
+    product = ExpertsProduct(down, 3)
+    exact = torch.einsum("pk,pnk->pn", inputs.double(), own_values[chosen.flatten()])
+    whole = product(chosen, inputs)
+    assert error(whole, exact + down.bias.double()[chosen.flatten()]) < LIMIT
+    gated = ExpertsProduct(maps, 3, mlp)
+    together = gated(chosen, x)
+    for rows in (1, 8, 17):
+        some = chosen[:rows].contiguous()
+        assert torch.equal(product(some, inputs[: 2 * rows]), whole[: 2 * rows])
+        assert torch.equal(gated(some, x[:rows]), together[: 2 * rows])

@@ -4,29 +4,24 @@ A row's result does not depend on the other rows: the weight alone determines th
 Other weights and GPUs use the kernels of ``triton/experts.py``.
 """
 
-from ctypes import Structure, c_float, c_int, c_uint64
+from ctypes import c_float, c_int, c_uint64
 
 import torch
 from torch import Tensor
 
 from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import CudaError, Kernel
-from specx.ops.hopper.packed_product import TILES
 from specx.ops.hopper.product import ACTIVATIONS, MOST_ROWS, SOURCE
 from specx.ops.layers import LinearMap
 from specx.ops.spec import Activation, MlpSpec
-from specx.ops.triton.few_rows import counters_of
 from specx.ops.triton.packed import TritonWeight
 from specx.ops.triton.packed_layout import LAYOUTS
 
 EXPERTS_SOURCE = SOURCE.with_name("experts_product.cu")
-THREADS = 128  # of a block
-RESIDENT = {1: 6, 2: 4, 4: 3, 8: 3}  # blocks at once on a multiprocessor, by tiles of 8 pairs
+# By tiles of 8 pairs: the warps of a block, how many of them share 16 rows of the weight, and the
+# blocks at once on a multiprocessor.
+LAUNCHES = {1: (4, 4, 6), 2: (2, 1, 6)}
 MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
-
-
-class _PairSums(Structure):
-    _fields_ = tuple((name, c_uint64) for name in ("shares", "residual", "to", "counters"))
 
 
 class ExpertsProduct:
@@ -63,62 +58,50 @@ class ExpertsProduct:
             "KIND": sides - 1, "ACTIVATION": ACTIVATIONS.index(activation), "HALF": 0,
             "CLAMPED": mlp is not None and mlp.clamp is not None,
         }  # fmt: skip
-        self._kernels: list[tuple[int, Kernel]] = []
-        device = self._weight.device
-        self._counters = counters_of(device)
-        for tiles in TILES:
-            told = {**constants, "TILES": tiles, "RESIDENT": RESIDENT[tiles]}
-            shared = 16 * (self._weight.shape[1] - self._first + 4)  # exponents
-            kernel = kernel_of(EXPERTS_SOURCE, "product", shared, device, **told)
+        self._kernels: list[tuple[int, int, int, Kernel]] = []
+        line = self._weight.shape[1]
+        for tiles, (warps, share, resident) in LAUNCHES.items():
+            told = {**constants, "TILES": tiles, "RESIDENT": resident}
+            shared = warps // share * 16 * (line - self._first + 4)  # exponents
+            if share > 1:
+                shared += max(16 * line, 512 * warps)
+            kernel = kernel_of(EXPERTS_SOURCE, "product", shared, self._weight.device, **told)
             if kernel is None:
-                raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {device}")
-            self._kernels.append((8 * tiles, kernel))
-        self._blocks = self._columns * sides // 16
+                raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {self._weight.device}")
+            blocks = -(-self._columns * sides // (warps // share * 16))
+            self._kernels.append((8 if tiles == 1 else MOST_ROWS, blocks, 32 * warps, kernel))
 
     def _largest_exponent(self) -> int:
         front = self._inputs // 128 * 64  # bytes of a row that lie apart from the rest of it
         rest = self._weight.view(len(self._weight) // 8, -1)[:, 8 * front :].unflatten(1, (8, -1))
         return int(rest[..., self._first - front :].max())
 
-    def __call__(
-        self,
-        chosen: Tensor,
-        x: Tensor,
-        shares: Tensor | None = None,
-        residual: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, chosen: Tensor, x: Tensor) -> Tensor:
         """Multiply the pairs of a row and an expert -> [T · n, N].
 
-        chosen int64 [T, n]: the experts of each row, ascending. With ``shares`` float32 [T, n], and
-        without ``mlp``, return ``triton.experts.combine`` of the results, these shares and the
-        residual [T, N] instead.
+        chosen int64 [T, n]: the experts of each row, ascending.
         """
         rows, each = chosen.shape
         assert rows <= MOST_ROWS
-        assert all(part is None or part.is_contiguous() for part in (shares, residual))
-        assert shares is None or shares.dtype == torch.float32
         assert x.is_contiguous()
         assert chosen.is_contiguous()
         assert x.dtype == torch.bfloat16
-        kernel = next(kernel for most, kernel in self._kernels if rows <= most)
+        blocks, threads, kernel = next(each[1:] for each in self._kernels if rows <= each[0])
         pairs = rows * each
         out = x.new_empty((pairs, self._columns))
         given = self._weight, x, chosen, self.bias, out
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
-        total = out if shares is None else x.new_empty((rows, self._columns))
-        added = shares, residual, total, self._counters
-        sums = _PairSums(*(0 if part is None else part.data_ptr() for part in added))
         numbers = (
             rows, each, self._columns, self._inputs, self._weight.shape[1], self._first,
             pairs > self._experts,
         )  # fmt: skip
         with torch.cuda.device(x.get_device()):
             kernel.launch(
-                (self._blocks, min(pairs, self._experts), 1),
-                THREADS,
-                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp), sums],
+                (blocks, min(pairs, self._experts), 1),
+                threads,
+                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp)],
             )
-        return total
+        return out
 
 
 def product_of(maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> ExpertsProduct | None:

@@ -1,5 +1,5 @@
-// out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 16 rows of x and a weight that fits into
-// the shared memory of all multiprocessors together. For Hopper.
+// out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 64 rows of x, 16 at a time, and a weight that
+// fits into the shared memory of all multiprocessors together. For Hopper.
 //
 // Such a product takes as long as its steps, one after the other, so there are few: each block has
 // ROWS rows of the weight, asked for before the kernel in front is done. Each of its eight warps
@@ -8,8 +8,8 @@
 //
 // Defined from outside: ROWS (a multiple of 8, or of 16 where a column of the result has two), INPUTS
 // (a multiple of 64), HALF, and as for product.cu KIND, HEAD and ACTIVATION. NORMED: every block norms x
-// for itself (RMS): it multiplies x by the norm's weight, and the sums by the scale, so that no product
-// waits for that.
+// for itself (RMS), of up to 16 rows: it multiplies x by the norm's weight, and the sums by the scale, so
+// that no product waits for that.
 
 #include "hopper.cuh"
 
@@ -98,97 +98,103 @@ product(const u16* weight, const u16* x, u16* out, const u16* bias, const u16* r
     wait_for_kernel_in_front();
 
     uint4 eights[OWN][2];
-#pragma unroll
-    for (int i = 0; i < OWN; i++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const u64 row = min(upper + 8 * half, nodes - 1);
-            eights[i][half] =
-                is_own(i) ? sixteen_bytes(x + row * INPUTS + input + i * WARPS * 32) : uint4{};
-        }
-    // What the result will be joined with: asked for while there is time.
-    u32 with[2] = {}, sines[2] = {};
-    u64 places[2] = {};
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int node = upper + 8 * half;
-        if (!is_column || node >= nodes) continue;
-        const u64 angle = node * kept.angle_row + column % HALF_HEAD;
-        if (KIND == PLAIN && residual)
-            with[half] = pair_at(residual + static_cast<u64>(node) * columns + column);
-        if (KIND == ROTATED) with[half] = pair_at(kept.cos + angle);
-        if (KIND == ROTATED) sines[half] = pair_at(kept.sin + angle);
-        if (KIND == ROTATED) places[half] = kept.places[node];
-    }
-    if (NORMED) {
-        float sums[2] = {};
+    const auto ask_for_x = [&](int first) {
 #pragma unroll
         for (int i = 0; i < OWN; i++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) add_squares(sums[half], eights[i][half]);
+            for (int half = 0; half < 2; half++) {
+                const u64 row = min(first + upper + 8 * half, nodes - 1);
+                eights[i][half] =
+                    is_own(i) ? sixteen_bytes(x + row * INPUTS + input + i * WARPS * 32) : uint4{};
+            }
+    };
+    ask_for_x(0);
+    for (int first = 0; first < (NORMED ? 1 : nodes); first += 16) {
+        // What the result will be joined with: asked for while there is time.
+        u32 with[2] = {}, sines[2] = {};
+        u64 places[2] = {};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float sum = sum_of_four(sums[half]);
-            if (lane % 4 == 0) squares[warp][upper + 8 * half] = sum;
+            const int node = first + upper + 8 * half;
+            if (!is_column || node >= nodes) continue;
+            const u64 angle = node * kept.angle_row + column % HALF_HEAD;
+            if (KIND == PLAIN && residual)
+                with[half] = pair_at(residual + static_cast<u64>(node) * columns + column);
+            if (KIND == ROTATED) with[half] = pair_at(kept.cos + angle);
+            if (KIND == ROTATED) sines[half] = pair_at(kept.sin + angle);
+            if (KIND == ROTATED) places[half] = kept.places[node];
         }
+        if (NORMED) {
+            float sums[2] = {};
 #pragma unroll
-        for (int i = 0; i < OWN; i++)
+            for (int i = 0; i < OWN; i++)
 #pragma unroll
-            for (int half = 0; half < 2; half++) eights[i][half] = times(eights[i][half], norm_weights[i]);
-    }
-    finish_copies<0>();
-    __syncthreads();
+                for (int half = 0; half < 2; half++) add_squares(sums[half], eights[i][half]);
 #pragma unroll
-    for (int tile = 0; tile < TILES; tile++) {
-        const unsigned char* row = weights + (tile * 8 + upper) * PITCH + input * 2;
-        float sums[4] = {};
+            for (int half = 0; half < 2; half++) {
+                const float sum = sum_of_four(sums[half]);
+                if (lane % 4 == 0) squares[warp][upper + 8 * half] = sum;
+            }
 #pragma unroll
-        for (int i = 0; i < OWN; i++) {
-            if (!is_own(i)) continue;
-            const uint4 own = sixteen_bytes(row + i * WARPS * 64);
-            const uint4 &a = eights[i][0], &b = eights[i][1];
-            multiply_tile(sums, {a.x, b.x, a.y, b.y}, own.x, own.y);
-            multiply_tile(sums, {a.z, b.z, a.w, b.w}, own.z, own.w);
+            for (int i = 0; i < OWN; i++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) eights[i][half] = times(eights[i][half], norm_weights[i]);
         }
-        parts[(warp * TILES + tile) * 32 + lane] = {sums[0], sums[1], sums[2], sums[3]};
-    }
-    __syncthreads();
-    if (!is_column) return;
+        if (first == 0) finish_copies<0>();
+        __syncthreads();  // after the sums of the rows in front, too
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            const unsigned char* row = weights + (tile * 8 + upper) * PITCH + input * 2;
+            float sums[4] = {};
+#pragma unroll
+            for (int i = 0; i < OWN; i++) {
+                if (!is_own(i)) continue;
+                const uint4 own = sixteen_bytes(row + i * WARPS * 64);
+                const uint4 &a = eights[i][0], &b = eights[i][1];
+                multiply_tile(sums, {a.x, b.x, a.y, b.y}, own.x, own.y);
+                multiply_tile(sums, {a.z, b.z, a.w, b.w}, own.z, own.w);
+            }
+            parts[(warp * TILES + tile) * 32 + lane] = {sums[0], sums[1], sums[2], sums[3]};
+        }
+        if (!NORMED && first + 16 < nodes) ask_for_x(first + 16);
+        __syncthreads();
+        if (!is_column) continue;
 
-    float scales[2] = {1.f, 1.f};
-    if (NORMED)
+        float scales[2] = {1.f, 1.f};
+        if (NORMED)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float sum = 0.f;
+#pragma unroll
+                for (int of = 0; of < WARPS; of++) sum += squares[of][upper + 8 * half];
+                scales[half] = rsqrtf(sum / INPUTS + norm.eps) / FADED;
+            }
+        float sums[2][4] = {};
+#pragma unroll
+        for (int side = 0; side < SIDES; side++) {
+#pragma unroll
+            for (int of = 0; of < WARPS; of++) {
+                const int tile = side * OUTPUT_TILES + thread / 32;
+                const float4 part = parts[(of * TILES + tile) * 32 + lane];
+                sums[side][0] += part.x, sums[side][1] += part.y;
+                sums[side][2] += part.z, sums[side][3] += part.w;
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[side][i] = sums[side][i] * scales[i / 2] + added[side][i % 2];
+        }
+        const bool turns = column / HALF_HEAD < kept.heads + kept.kv_heads;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = 0.f;
-#pragma unroll
-            for (int of = 0; of < WARPS; of++) sum += squares[of][upper + 8 * half];
-            scales[half] = rsqrtf(sum / INPUTS + norm.eps) / FADED;
+            const int node = first + upper + 8 * half;
+            u32 low, high;
+            finish_pair(low, high, sums[0] + 2 * half, sums[1] + 2 * half, with[half], sines[half], turns);
+            if (node >= nodes) continue;
+            u16* to = out + static_cast<u64>(node) * columns + column;
+            if (KIND == ROTATED) {
+                to = kept.row_of(column / HALF_HEAD, node, places[half], out) + column % HALF_HEAD;
+                *reinterpret_cast<u32*>(to + HALF_HEAD) = high;
+            }
+            *reinterpret_cast<u32*>(to) = low;
         }
-    float sums[2][4] = {};
-#pragma unroll
-    for (int side = 0; side < SIDES; side++) {
-#pragma unroll
-        for (int of = 0; of < WARPS; of++) {
-            const int tile = side * OUTPUT_TILES + thread / 32;
-            const float4 part = parts[(of * TILES + tile) * 32 + lane];
-            sums[side][0] += part.x, sums[side][1] += part.y;
-            sums[side][2] += part.z, sums[side][3] += part.w;
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[side][i] = sums[side][i] * scales[i / 2] + added[side][i % 2];
-    }
-    const bool turns = column / HALF_HEAD < kept.heads + kept.kv_heads;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int node = upper + 8 * half;
-        u32 low, high;
-        finish_pair(low, high, sums[0] + 2 * half, sums[1] + 2 * half, with[half], sines[half], turns);
-        if (node >= nodes) continue;
-        u16* to = out + static_cast<u64>(node) * columns + column;
-        if (KIND == ROTATED) {
-            to = kept.row_of(column / HALF_HEAD, node, places[half], out) + column % HALF_HEAD;
-            *reinterpret_cast<u32*>(to + HALF_HEAD) = high;
-        }
-        *reinterpret_cast<u32*>(to) = low;
     }
 }

@@ -1,9 +1,10 @@
-"""Products of a draft's small weights with up to 16 rows, with low latency, for Hopper.
+"""Products of small weights with low latency, for Hopper.
 
 In a small draft, a product takes longer to start and to end than to read its weight. So these
 products do not use the copy engine, norm x themselves, and share no sum between blocks. With more
-rows, ``product.py`` is faster. The two differ in rounding, so a row's result depends on the number
-of rows. Only drafts may use these products.
+than 16 rows, ``product.py`` is faster. The two differ in rounding, so a row's result would depend
+on the number of rows, which only drafts may do. Layers with experts use ``SmallProduct`` behind
+attention for any number of rows: what many rows lose is little beside their experts.
 """
 
 import ctypes
@@ -12,6 +13,7 @@ from ctypes import c_float, c_int, c_uint64
 import torch
 from torch import Tensor
 
+from specx.ops.hopper import product
 from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import CudaError
 from specx.ops.hopper.product import (
@@ -30,7 +32,7 @@ from specx.ops.spec import Activation
 from specx.ops.triton.layer import NormWeights
 
 SMALL_SOURCE = SOURCE.with_name("small_product.cu")
-MOST_ROWS = 16
+MOST_ROWS = 16  # of a draft
 THREADS, MOST_OUTPUTS = 256, 64  # of a block
 
 
@@ -100,7 +102,7 @@ class _SmallWeight(WeightProduct):
         self._kernel, self._grid = kernel, -(-self.columns * self.sides // rows)
 
     def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: HeadsArgument) -> None:
-        assert len(x) <= MOST_ROWS
+        assert len(x) <= (MOST_ROWS if self.norm is not None else product.MOST_ROWS)
         assert x.shape[1] == self.weight.shape[1]
         assert x.dtype == self.weight.dtype
         assert x.is_contiguous()

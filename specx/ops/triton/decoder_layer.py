@@ -352,7 +352,9 @@ def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
         is_packed = isinstance(linear_map.weight, TritonWeight)
         if not is_packed and name in ("out", "down") and few_rows.is_small(linear_map.tensor):
             continue
-        found[name] = _product_of(kind, linear_map, **options)
+        if name == "out" and mlp.experts is not None and not is_packed:
+            found[name] = product_of(SmallProduct, linear_map.tensor, linear_map.bias)
+        found[name] = found.get(name) or _product_of(kind, linear_map, **options)
     if any(isinstance(getattr(w, name).weight, TritonWeight) for name in kinds):
         return found
     return {} if None in found.values() else found

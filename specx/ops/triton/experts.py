@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.hopper import experts_product
+from specx.ops.hopper.driver import is_hopper
 from specx.ops.layers import LayerWeights, LinearMap
 from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_one_by_one
@@ -42,8 +43,9 @@ from specx.ops.triton.programmatic_launch import wait
 FEW_ROWS = 64
 TILE = 256  # bytes of a column of rows of an expert that a program multiplies, of many
 FEW_AT_ONCE = 16  # rows of an expert that a program multiplies at once, of few
-COLUMNS_AT_ONCE = 1024
+COLUMNS_AT_ONCE = 512
 PAIRS_AT_ONCE = 64
+MOST_ROUTED, ROUTED_AT_ONCE = 2048, 4  # logits that have a program each; rows of a program, of more
 
 
 def suits(weights: LayerWeights) -> bool:
@@ -106,7 +108,7 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
         )
 
     adds_up = (
-        (isinstance(weights.down.weight, Tensor) or down_of_few is not None)
+        isinstance(weights.down.weight, Tensor)
         and (spec.shared is None or is_joined(weights))
         and spec.apart is None
     )
@@ -130,10 +132,7 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
         if few and up_of_few is not None and down_of_few is not None:
-            inner = up_of_few(chosen, x)
-            if adds_up:
-                return down_of_few(chosen, inner, shares.contiguous(), residual), None
-            return down_of_few(chosen, inner).view(*chosen.shape, -1), shares
+            return down_of_few(chosen, up_of_few(chosen, x)).view(*chosen.shape, -1), shares
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         inner = product(pairs, x, gate_up_map, spec.count, mlp, shared=up)
         if few and adds_up:
@@ -231,6 +230,8 @@ def product(
         gate, (alpha, limit) = "clamp", mlp.clamp
     width, depth = (32, 128) if pairs.few else (64 if gate else 128, 64)
     stages = 4 if pairs.few else 3
+    if not pairs.few and x.itemsize == 2 and x.is_cuda and is_hopper(x.device):
+        width, stages = 2 * width, 4  # more shared memory than other GPUs have
     if shares is not None:  # few inputs to a sum: fewer, larger programs
         width, stages = 64, 3
     form, words, for_hopper = None, None, False
@@ -296,9 +297,10 @@ def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> T
     assert gate is None or gate.is_contiguous()
     columns = experts + (gate is not None)
     out = torch.empty((rows, columns), dtype=torch.float32, device=x.device)
-    _router[(columns, rows)](
-        x, router.weight, gate, router.bias, out, experts,
-        BIASED=router.bias is not None, SHARED=gate is not None, K=inputs,
+    at_once = ROUTED_AT_ONCE if rows * columns > MOST_ROUTED else 1
+    _router[(columns, cdiv(rows, at_once))](
+        x, router.weight, gate, router.bias, out, experts, rows,
+        BIASED=router.bias is not None, SHARED=gate is not None, K=inputs, ROWS=at_once,
         BLOCK=min(4096, next_power_of_2(inputs)), num_warps=4,
         **programmatic_launch.options(x.device),
     )  # fmt: skip
@@ -354,7 +356,7 @@ def combine(
     return out
 
 
-@kernel
+@kernel(do_not_specialize=["rows"])
 def _router(
     x_ptr: tl.tensor,  # [T, K]
     weight_ptr: tl.tensor,  # [E, K]
@@ -362,15 +364,16 @@ def _router(
     bias_ptr: tl.tensor,  # [E], where BIASED
     out_ptr: tl.tensor,  # float32 [T, E], or [T, E + 1] where SHARED
     experts: tl.tensor,
+    rows: tl.tensor,  # T
     BIASED: tl.constexpr,
     SHARED: tl.constexpr,
     K: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Compute one logit."""
+    """Compute one logit of ROWS rows."""
     expert = tl.program_id(0)
-    row = tl.program_id(1)
     at = tl.arange(0, BLOCK)
     weight_ptr += expert * K
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
@@ -378,20 +381,22 @@ def _router(
             weight_ptr = gate_ptr
     weight = tl.load(weight_ptr + at, mask=at < K, other=0.0).to(tl.float32)
     wait(EARLY)
-    x = tl.load(x_ptr + row * K + at, mask=at < K, other=0.0).to(tl.float32)
-    total = weight * x
-    for start in range(BLOCK, K, BLOCK):
-        inside = start + at < K
-        more = tl.load(weight_ptr + start + at, mask=inside, other=0.0).to(tl.float32)
-        total += more * tl.load(x_ptr + row * K + start + at, mask=inside, other=0.0).to(tl.float32)
-    logit = tl.sum(total, 0)
-    if BIASED:
-        logit += tl.load(bias_ptr + expert).to(tl.float32)
-    if SHARED:
-        if expert == experts:
-            logit = rounded(1.0 / (1.0 + tl.exp(-rounded(logit, x_ptr))), x_ptr)
-        experts += 1
-    tl.store(out_ptr + row * experts + expert, logit)
+    columns = experts + 1 if SHARED else experts
+    for i in tl.static_range(ROWS):
+        row = tl.program_id(1) * ROWS + i
+        its_x = x_ptr + tl.minimum(row, rows - 1) * K + at
+        total = weight * tl.load(its_x, mask=at < K, other=0.0).to(tl.float32)
+        for start in range(BLOCK, K, BLOCK):
+            inside = start + at < K
+            more = tl.load(weight_ptr + start + at, mask=inside, other=0.0).to(tl.float32)
+            total += more * tl.load(its_x + start, mask=inside, other=0.0).to(tl.float32)
+        logit = tl.sum(total, 0)
+        if BIASED:
+            logit += tl.load(bias_ptr + expert).to(tl.float32)
+        if SHARED:  # noqa: SIM102 - without, it would be compiled
+            if expert == experts:
+                logit = rounded(1.0 / (1.0 + tl.exp(-rounded(logit, x_ptr))), x_ptr)
+        tl.store(out_ptr + row * columns + expert, logit, mask=row < rows)
 
 
 @kernel

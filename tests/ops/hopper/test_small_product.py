@@ -67,7 +67,7 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
         "NORMED": True,
     }  # fmt: skip
     with pytest.raises(AssertionError):
-        SmallProduct(weight)(torch.empty(17, 320).half())
+        SmallProduct(weight, norm=norm)(torch.empty(17, 320).half())
 
 
 def test_heads_and_gates(notes: Notes) -> None:
