@@ -158,3 +158,11 @@ def test_marks_of_notes_are_no_text() -> None:
     text = "> [!warning] Closing\n\n%% he lies %% See [[Sorley|the ==builder==]], not `[[x]]` a==b."
     document = document_from_text(text, "a", "markdown")
     assert document.text == "Closing\n\nSee the builder, not [[x]] a==b."
+
+
+def test_links_code_and_comparisons_have_no_marks_of_notes() -> None:
+    text = "It holds [[1]](http://a.org/b), `df[[x]]`, `YWJj==`, `![[a.png]]`, a== b and b ==c."
+    assert found(text) == [
+        ("text", "It holds [1], df[[x]], YWJj==, ![[a.png]], a== b and b ==c.", (1, 1))
+    ]
+    assert found("[!note] is a sign.\n") == [("text", "[!note] is a sign.", (1, 1))]
