@@ -13,8 +13,8 @@ _NOT_SHOWN = (
     "[role='search']"
 )
 _HIDES = re.compile(
-    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden|mso-hide\s*:\s*all"
-    r"|text-decoration(?:-line)?\s*:[\w\s]{0,40}line-through|font-size\s*:\s*0(?![\d.])"
+    r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden"
+    r"|text-decoration(?:-line)?\s*:[\w\s]{0,40}line-through"
     r"|(?:left|top)\s*:\s*-(?:[5-9]\d{3}|\d{5,})px)",
     re.IGNORECASE,
 )
