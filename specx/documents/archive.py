@@ -213,14 +213,14 @@ def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
 def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
     letters, chunks = 0, dict[str, bytes]()
     looks = next(filter(_WORD_STYLES.fullmatch, parts), "")
-    text = WordText(parts.get(looks, b""))
+    heads = [parts[head] for head in sorted(filter(_WORD_HEAD.fullmatch, parts))]
+    text = WordText(parts.get(looks, b""), heads)
     if looks:
         parts[looks] = text.styles_xml
     for name in filter(_WORD_TEXT.fullmatch, list(parts)):
         linked = _linked(name, parts, archive)
         parts[name], own, inside = text.part(parts[name], linked)
         if not own and _WORD_MAIN.fullmatch(name):
-            heads = [parts[head] for head in sorted(filter(_WORD_HEAD.fullmatch, parts))]
             parts[name], own = text.with_heads(parts[name], heads)
         letters += own
         chunks |= inside

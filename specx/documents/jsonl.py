@@ -101,7 +101,9 @@ def _records(text: str, field: str) -> Iterator[tuple[int, str]]:
     """Yield numbered records: lines, the values of an array, or objects over several lines."""
     line, _, others = text.strip().partition("\n")
     first = _values(line)
-    by_line = first is not None and (others or _flat(first, field) == first)
+    by_line = first is not None and (
+        (others and isinstance(first[0], dict)) or _flat(first, field) == first
+    )
     values = None if by_line else _values(text)
     if values is None:
         yield from enumerate(text.split("\n"), start=1)
@@ -181,12 +183,10 @@ def _chat(values: list[Any], field: str, name: str, warnings: tuple[str, ...]) -
 
 def _of_slack(values: Any, field: str) -> list[dict[str, Any]]:
     """Return the messages of Slack as Telegram has them, without notices of its channels."""
-    found = [
-        each
-        for each in (values if isinstance(values, list) else ())
-        if isinstance(each, dict) and _STAMP.fullmatch(str(each.get("ts")))
-        if not str(each.get("subtype")).startswith(("channel_", "group_"))
-    ]
+    if not isinstance(values, list) or not all(map(_is_of_slack, values)):
+        return []
+    notices = ("channel_", "group_")
+    found = [each for each in values if not str(each.get("subtype")).startswith(notices)]
     profiles = ((each.get("user"), each.get("user_profile")) for each in found)
     names = {user: its.get("real_name") for user, its in profiles if isinstance(its, dict)}
     said = (
@@ -201,6 +201,17 @@ def _of_slack(values: Any, field: str) -> list[dict[str, Any]]:
         }
         for each, text in zip(found, said, strict=True)
     ]
+
+
+def _is_of_slack(value: Any) -> bool:
+    stamp, user, *names = (
+        value.get(key) if isinstance(value, dict) else None
+        for key in ("ts", "user", "username", "bot_id")
+    )
+    if not isinstance(stamp, str) or not _STAMP.fullmatch(stamp):
+        return False
+    is_said = value.get("type") == "message" or any(isinstance(x, str) for x in (user, *names))
+    return is_said and isinstance(user, str | None)
 
 
 def _is_timed(value: Any) -> bool:

@@ -20,17 +20,19 @@ _FULL = 50  # characters of a line that goes on, at least
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _DONE = re.compile(r"[.:;!?。：；！？]\W*$|^\s*(?:[-+*>|#]|\d{1,9}[.)])")  # nothing goes on below
 _FOOTNOTE = re.compile(r"(?m)^\[\^[^\]\s]{1,60}\]:\s*")
-# Of a footnote, a notice (of GitHub), a remark and a mark (of Obsidian), and an emoji.
+_NOTICE = re.compile(r"^\[!\w{1,20}\][+-]?[ \t]*")  # at the beginning of a quotation
+_CODE = r"(?P<code>(?<!`)(?P<ticks>`++)[^`]++(?P=ticks))"
+# Of a footnote, a remark (of Obsidian), and an emoji.
 _SIGNS = re.compile(
-    r"\[\^[^\]\s]{1,60}\](?!:)|^\[!\w{1,20}\][+-]?[ \t]*"
-    r"|(?<!\w)%%(?=[^%\s]|\s[^%])[^%]{1,2000}%%(?!\w)"
+    rf"{_CODE}|\[\^[^\]\s]{{1,60}}\](?!:)|(?<!\w)%%(?=[^%\s]|\s[^%])[^%]{{1,2000}}%%(?!\w)"
     r"|(?<=\s)\^[a-zA-Z0-9-]{1,40}\s*$"  # the name of a block
-    r"|(?<!\S)==(?=\w)|(?<=[^\s=])==(?![\w=])"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
 _REMARK = re.compile(r"(?m)^%%[ \t]*\n(?:(?!%%).*\n){1,500}?%%[ \t]*$")  # of paragraphs
-_WIKI = re.compile(  # of notes
-    r"!\[\[[^\[\]\n]*\]\]|(?<!`)\[\[(?![ `])(?:[^\[\]|\n]*\|)?([^\[\]\n]*)\]\]"
+_MARKED = re.compile(rf"{_CODE}|(?<![\w=])==(?!\s)(?P<shown>[^=\n]+)(?<!\s)==(?![\w=])")
+_WIKI = re.compile(  # of notes; a number in brackets is a citation
+    rf"{_CODE}|!\[\[[^\[\]\n]*\]\]"
+    r"|\[\[(?=[^\W\d_])(?:[^\[\]|\n]*\|)?(?P<shown>[^\[\]\n]*)\]\](?![(\[])"
 )
 _DIVISION = re.compile(r"(?m)^:{3,}[ \t]*[\w-]*(?:[ \t]*[\[{][^\]}\n]*[\]}])*[ \t]*$")  # its ends
 _POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
@@ -74,12 +76,14 @@ def _wrapped(lines: Sequence[str]) -> Iterator[str]:
 
 def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBlock]:
     kind: ParagraphKind = "text"
-    table_ends = 0
+    table_ends, is_quoted = 0, False
     for token in tokens:
         if token.type == "heading_open":
             kind = "heading"
         elif token.type == "list_item_open":
             kind = "item"
+        elif token.type == "blockquote_open":
+            is_quoted = True
         elif token.type == "table_open" and token.map:
             table_ends = token.map[1]
             yield from _rows(token.map[0], source[slice(*token.map)])
@@ -88,8 +92,10 @@ def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBl
         elif token.type in ("fence", "code_block"):
             yield _text_block(token, token.content, "code", below=int(token.type == "fence"))
         elif token.type == "inline" and token.map and token.map[0] >= table_ends:
+            if is_quoted:
+                token.content = _NOTICE.sub("", token.content, count=1)
             yield from _paragraphs(token, kind)
-            kind = "text"
+            kind, is_quoted = "text", False
 
 
 def _paragraphs(token: "Token", kind: ParagraphKind) -> Iterator[TextBlock]:
@@ -131,8 +137,10 @@ def _has_text(block: TextBlock) -> bool:
 
 def _plain(text: str) -> str:
     """Return inline Markdown as text, without marks, link addresses, images and tags."""
-    text = _WIKI.sub(lambda link: link[1] or "", text) if "[[" in text else text
-    text = _SIGNS.sub("", _DIVISION.sub("", text) if ":::" in text else text)
+    for signs, pattern in (("[[", _WIKI), ("==", _MARKED)):
+        text = pattern.sub(lambda x: x["code"] or x["shown"] or "", text) if signs in text else text
+    text = _DIVISION.sub("", text) if ":::" in text else text
+    text = _SIGNS.sub(lambda sign: sign["code"] or "", text)
     text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if len(text) > _LONGEST_INLINE:
         return text

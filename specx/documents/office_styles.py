@@ -72,15 +72,14 @@ class Styles:
         """Return the look that a style gives, together with those that it is based on."""
         if name is None:
             return {}
-        if name not in self._whole:
-            look, above = Look(), list[str]()
-            base = name
-            while base in self._own and base not in above:
-                above.append(base)
-                look = self._own[base] | look
-                base = self._own[base].get("basedOn", base)
-            self._whole[name] = look
-        return self._whole[name]
+        above, base = dict[str, None](), name
+        while base in self._own and base not in above and base not in self._whole:
+            above[base] = None
+            base = self._own[base].get("basedOn", base)
+        look = self._whole.get(base, {})
+        for base in reversed(above):
+            look = self._whole[base] = look | self._own[base]
+        return look
 
     def shows(self, look: Look, texts: Iterable[str]) -> bool:
         """Return True if a reader sees text of this look; count its letters if they are told."""

@@ -3,6 +3,7 @@
 A part that is not XML is returned unchanged; pandoc reports the error.
 """
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,15 +35,21 @@ _LEVELS = tuple("012345678")  # 9 is that of text
 _LONGEST_HEADING = 200  # characters; lawyers give whole paragraphs a level
 _TITLES = ("title", "subtitle")  # styles that pandoc knows
 _FIELD, _SHAPES = ("fldChar", "instrText"), ("AlternateContent", "drawing", "pict", "ruby")
+_NOTES = ("footnoteReference", "endnoteReference")
 _NO_GROUND = ("clear", "nil", "none", "white")
+_UNDER_TEXT = re.compile(rb"behindDoc=.(?:1|true)|z-index:\s*-")  # a picture, an old shape
 _STYLED = ("p", "r", "tbl", "tr", "tc")
 _LONGEST_SPAN, _MOST_COLUMNS = 3, 63  # digits of a number of columns; columns of Word
 
 
 class WordText:
-    """The text of a DOCX, part by part, for pandoc. ``styles_xml``: its part of styles."""
+    """The text of a DOCX, part by part, for pandoc.
 
-    def __init__(self, styles_xml: bytes) -> None:
+    ``styles_xml``: its part of styles. ``heads``: its page headers, whose pictures lie under text.
+    """
+
+    def __init__(self, styles_xml: bytes, heads: Iterable[bytes] = ()) -> None:
+        self.is_drawn = any(map(_UNDER_TEXT.search, heads))
         root = parsed(styles_xml) if styles_xml else None
         self.styles = _styles(root)
         self.styles_xml = styles_xml
@@ -61,9 +68,8 @@ class WordText:
         if root is None:
             return xml, 0, {}
         papers = (value_of(each, "color") for each in root if name_of(each) == "background")
-        drawn = any(value_of(each, "behindDoc") in ("1", "true") for each in root.iter())
         part = _WordPart(self.styles, linked)
-        if drawn or any(map(is_colour, papers)):
+        if self.is_drawn or _UNDER_TEXT.search(xml) or any(map(is_colour, papers)):
             part.look["ground"] = "on"
         root[:] = part.content(root, [])
         letters = letters_in(each.text or "" for each in root.iter() if name_of(each) == "t")
@@ -121,14 +127,12 @@ class _WordPart:
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
         """Return an element's children; ``moved`` receives what has to follow the paragraph."""
         found: list[ET.Element] = []
+        around = self.look
         for child in element:
-            found += self._replaced(child, moved)
-        return found
-
-    def _replaced(self, child: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
-        around, self.look = self.look, self._look_in(child, name_of(child))
-        found = self._shown(child, name_of(child), moved)
-        self.look = around
+            name = name_of(child)
+            self.look = self._look_in(child, name)
+            found += self._shown(child, name, moved)
+            self.look = around
         return found
 
     def _look_in(self, element: ET.Element, name: str) -> Look:
@@ -189,7 +193,7 @@ class _WordPart:
         shown = self.styles.shows(self.look, texts)
         chosen = _chosen(run) if shown else None
         if not shown:
-            kept = _FIELD if is_on(self.look, "vanish") else (*_FIELD, *_SHAPES)
+            kept = _FIELD if is_on(self.look, "vanish") else (*_FIELD, *_SHAPES, *_NOTES)
             run[:] = [each for each in run if name_of(each) in kept]
         parts = self.content(run, moved)
         if any(name_of(each) == "r" for each in parts):  # pandoc reads none in another one

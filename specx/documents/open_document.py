@@ -11,6 +11,7 @@ from specx.documents.office_styles import (
     Styles,
     first_of,
     is_colour,
+    is_on,
     letters_in,
     name_of,
     parsed,
@@ -42,8 +43,8 @@ def open_text(xml: bytes, styles_xml: bytes) -> tuple[bytes, int, Styles]:
     styles = Styles(dict(_named_looks(roots)))
     if root is None:
         return xml, 0, styles
-    pages = (x for each in roots for x in each.iter() if name_of(x) == "page-layout-properties")
-    _leave_out_unseen(root, {"ground": "on"} if any(map(_has_ground, pages)) else {}, styles)
+    is_drawn = any(_is_under_text(x) for each in roots for x in each.iter())
+    _leave_out_unseen(root, {"ground": "on"} if is_drawn else {}, styles)
     _settle(root, [])
     body = first_of(root, "body")
     return ET.tostring(root, "utf-8"), letters_in([] if body is None else body.itertext()), styles
@@ -78,7 +79,15 @@ def _look(style: ET.Element, family: str) -> Look:
 
 def _has_ground(element: ET.Element) -> bool:
     """Return True for properties of an ODT that colour the ground."""
-    return is_colour(value_of(element, "background-color"))
+    pictures = (each for each in element if name_of(each) == "background-image")
+    is_drawn = any(len(each) or value_of(each, "href") for each in pictures)
+    return is_drawn or is_colour(value_of(element, "background-color"))
+
+
+def _is_under_text(element: ET.Element) -> bool:
+    """Return True for what may lie under all text: a coloured page, a picture behind the text."""
+    is_page = name_of(element) == "page-layout-properties"
+    return value_of(element, "run-through") == "background" or (is_page and _has_ground(element))
 
 
 def _leave_out_unseen(element: ET.Element, look: Look, styles: Styles) -> None:
@@ -89,10 +98,16 @@ def _leave_out_unseen(element: ET.Element, look: Look, styles: Styles) -> None:
         element.text = None
     for child in element:
         child.tail = child.tail if is_shown else None
-        if (not is_shown and child.tag not in _LINES) or _is_hidden(child):
+        stays = is_shown or child.tag in _LINES or (_has_own(child) and not is_on(look, "vanish"))
+        if not stays or _is_hidden(child):
             child.tag = _HIDDEN
         else:
             _leave_out_unseen(child, _look_in(child, look, styles), styles)
+
+
+def _has_own(element: ET.Element) -> bool:
+    """Return True for boxes and notes: colours and lines around them are not theirs."""
+    return element.tag.startswith(_DRAW) or element.tag == f"{_TEXT}note"
 
 
 def _look_in(element: ET.Element, around: Look, styles: Styles) -> Look:

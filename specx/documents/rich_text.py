@@ -27,11 +27,11 @@ _AS_BEFORE = 25  # the result of a form field that nobody has changed
 _COLOURS = re.compile(rb"\{\\colortbl([^{}]*)\}")
 _NO_TEXT = (b"\\*", b"stylesheet", b"fonttbl", b"shptxt")  # or text in a shape, which may be filled
 _ENDS = {  # of a colour: with these words begin other letters, another paragraph, another row
-    b"plain": {b"highlight", b"cb", b"chcbpat"},
-    b"pard": {b"cbpat"},
-    b"trowd": {b"clcbpat"},
+    b"plain": {b"highlight", b"cb", b"chcbpat", b"chcfpat", b"chshdng"},
+    b"pard": {b"cbpat", b"cfpat", b"shading", b"itap", b"intbl"},
+    b"trowd": {b"clcbpat", b"clcfpat", b"clshdng", b"trcbpat", b"trcfpat"},
 }
-_GROUNDS = frozenset().union(*_ENDS.values())
+_GROUNDS = frozenset().union(*_ENDS.values()) - {b"itap", b"intbl"}
 _MARKS = str.maketrans({"\\": r"\\", "{": r"\{", "}": r"\}", "\t": " "})
 _SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
 
@@ -44,6 +44,7 @@ class _RtfLook(NamedTuple):
     unseen: bool = False  # deleted in a revision, or hidden
     colour: int = 0
     grounds: frozenset[bytes] = frozenset()  # words that colour the ground, or begin no text
+    is_row_known: bool = False  # how the cells are coloured; often it stands behind their text
 
 
 def in_unicode(data: bytes) -> tuple[bytes, int]:
@@ -137,12 +138,17 @@ class _RichText:
             self._fonts[look.font] = _CODE_PAGES[value]
         elif word == b"fcharset" and value == _OF_SIGNS:
             self._signs[look.font] = _MARKS
+        elif word == b"trowd":
+            look = look._replace(is_row_known=True)
         elif word == b"field":
             self._box, self._box_depth = {}, len(self._above)
         elif word in (b"fftype", b"ffres", b"ffdefres"):
             self._box[word] = value
         grounds = look.grounds - _ENDS.get(word, {word})
-        if word in _NO_TEXT or (word in _GROUNDS and value and value not in self._whites):
+        is_inner = word == b"itap" and value > 1
+        is_cell = is_inner or (word == b"intbl" and not look.is_row_known)
+        is_coloured = word in _GROUNDS and value and value not in self._whites
+        if word in _NO_TEXT or is_cell or is_coloured:
             grounds |= {word}
         self._look = look._replace(grounds=grounds)
 

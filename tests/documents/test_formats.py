@@ -810,6 +810,16 @@ def _rtf_box(result: int, default: int) -> bytes:
             rb"Seen{\cf1  white}, {\cf1\highlight2 marked}, {\cbpat2\cf1 on black}.",
             "Seen, marked, on black.",
         ),
+        *(
+            (rb"{\colortbl;\red255\green255\blue255;\red0\green0\blue0;}" + row, "It fell.")
+            for row in (
+                rb"\trowd\clcfpat2\clshdng10000\cellx9\pard\intbl{\cf1 It fell.}\cell\row\pard",
+                rb"\trowd\cellx9\pard\intbl\itap2{\cf1 It fell.}\nestcell"
+                rb"{\*\nesttableprops\trowd\clcbpat2\cellx9\nestrow}\pard\intbl\cell\row\pard",
+                rb"\pard\intbl{\cf1 It fell.}\cell{\trowd\clcbpat2\cellx9\row}\pard",
+                rb"\trowd\cellx9\pard\intbl It {\cf1 never }fell.\cell\row\pard",
+            )
+        ),
     ],
 )
 def test_the_letters_of_an_rtf(save: SaveFile, rtf: bytes, text: str) -> None:
@@ -862,14 +872,14 @@ def test_a_damaged_chapter_costs_no_other(save: SaveFile) -> None:
 SAID = "The council of the bay met in May to decide what to do about the failing pier."
 
 
-def test_what_a_class_strikes_out_or_makes_vanish_is_left_out(save: SaveFile) -> None:
+def test_what_a_class_strikes_out_is_left_out(save: SaveFile) -> None:
     style = "<style>.c2{font-weight:400;text-decoration:line-through}</style>"
     page = (
         f"<html><head>{style}</head><body><p>{SAID}</p><p class=c2>It is blown up.</p>"
-        "<div style='font-size:0;mso-hide:all'>Sent with care.</div></body></html>"
+        "<div style='font-size:0;mso-hide:all'><p style='font-size:9pt'>With care.</div></body>"
     )
     document = read_document(save("a.html", page.encode()))
-    assert document.text == SAID
+    assert document.text == f"{SAID}\n\nWith care."  # hidden by Outlook only, and of its own size
     assert len(document.warnings) == 1
 
 
@@ -882,8 +892,9 @@ def test_titles_and_initials_that_are_pictures_are_read(save: SaveFile) -> None:
 
 def test_notes_that_link_back_are_notes(save: SaveFile) -> None:
     page = f"<p>{SAID}</p><p><a href='#ftnt_ref1' id=ftnt1>[1]</a> It opens at five.</p>"
+    page += f"<p><a href='#ref-lee' role=doc-biblioref>Lee (1911)</a> says: {SAID}</p>"
     read = read_document(save("a.html", page.encode()))
-    assert [each.kind for each in read.paragraphs] == ["text", "footnote"]
+    assert [each.kind for each in read.paragraphs] == ["text", "footnote", "text"]
 
 
 @installed

@@ -271,6 +271,25 @@ def test_messages_of_slack_are_one_document(save: SaveFile) -> None:
     assert document.paragraphs[0].label == "2021-05-03 00:01"
 
 
+@pytest.mark.parametrize(
+    "of_a_log",
+    [
+        {"ts": "1620000100.0002", "user": {"name": "ann"}},
+        {"ts": 1620000100.25, "level": "info"},
+        {"ts": "1620000100.0002", "level": "info"},
+    ],
+)
+def test_records_with_a_time_are_no_chat(save: SaveFile, of_a_log: dict[str, Any]) -> None:
+    data = json.dumps([of_a_log | {"text": f"The mill fell {n} times."} for n in range(4)])
+    assert len(require_documents(read_documents(save("a.json", data.encode())))) == 4
+
+
+def test_arrays_in_lines_hold_a_document_each(save: SaveFile) -> None:
+    data = b'[{"text": "One."}, {"text": "Two."}]\n[{"text": "Three."}]\n'
+    found = require_documents(read_documents(save("a.json", data)))
+    assert [each.text for each in found] == ["One.", "Two.", "Three."]
+
+
 def test_a_line_of_json_is_one_record_though_it_holds_a_list_of_texts(save: SaveFile) -> None:
     lines = [{"parts": [{"text": "One."}, {"text": "Two."}]}, {"text": "Three."}]
     found = read_documents(save("a.jsonl", "\n".join(map(json.dumps, lines)).encode()))

@@ -165,3 +165,11 @@ def test_remarks_of_notes_are_no_text() -> None:
     document = document_from_text(text, "a", "markdown")
     assert document.text == "It fell in May.\n\nFrom 5%% to 9%% of it, x^2"
     assert document.paragraphs[1].lines == (10, 10)
+
+
+def test_links_code_and_comparisons_have_no_marks_of_notes() -> None:
+    text = "It holds [[1]](http://a.org/b), `df[[x]]`, `YWJj==`, `![[a.png]]`, a== b and b ==c."
+    assert found(text) == [
+        ("text", "It holds [1], df[[x]], YWJj==, ![[a.png]], a== b and b ==c.", (1, 1))
+    ]
+    assert found("[!note] is a sign.\n") == [("text", "[!note] is a sign.", (1, 1))]

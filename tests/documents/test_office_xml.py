@@ -1,11 +1,13 @@
 """Boxes, fields, controls and documents in a DOCX; frames and fields in an ODT."""
 
 import io
+import time
 import zipfile
 
 import pytest
 
 from specx.documents import formats
+from specx.documents.office_styles import Styles
 from specx.errors import DocumentError
 
 from . import offices
@@ -390,3 +392,58 @@ def test_styles_hide_text_and_have_levels_of_headings(save: SaveFile) -> None:
         ("text", "They rise."),
         ("heading", "The end"),
     ]
+
+
+_WHITE = '<w:p><w:r><w:rPr><w:color w:val="FFFFFF"/></w:rPr><w:t>The title.</w:t></w:r></w:p>'
+_UNDER = '<w:pict><v:rect style="position:absolute; z-index: -25" fillcolor="black"/></w:pict>'
+
+
+@pytest.mark.parametrize("is_head", [True, False])
+def test_white_text_over_a_shape_is_read(save: SaveFile, is_head: bool) -> None:
+    shape = _run(_UNDER)
+    head = f'<w:hdr xmlns:w="{offices._WORD}">{shape}</w:hdr>'
+    head_part = {"word/header1.xml": head} if is_head else {}
+    data = offices.docx(("" if is_head else shape) + paragraph("Text.") + _WHITE, **head_part)
+    assert [text for _, text in read(save, "a.docx", data)] == ["Text.", "The title."]
+
+
+def test_a_note_of_struck_text_is_read(save: SaveFile) -> None:
+    note = '<w:r><w:rPr><w:strike/></w:rPr><w:t>gone</w:t><w:footnoteReference w:id="2"/></w:r>'
+    data = offices.docx(f"<w:p>{note}<w:r><w:t>It stays.</w:t></w:r></w:p>")
+    assert read(save, "a.docx", data) == [
+        ("text", "It stays."),
+        ("footnote", "The text of the note."),
+    ]
+
+
+def test_many_controls_in_each_other_are_read(save: SaveFile) -> None:
+    body = "<w:sdt><w:sdtContent>" * 170 + paragraph("Text.") + "</w:sdtContent></w:sdt>" * 170
+    assert [text for _, text in read(save, "a.docx", offices.docx(body))] == ["Text."]
+
+
+def test_a_long_chain_of_styles_takes_no_time() -> None:
+    chain = {str(n): {"basedOn": str(n - 1)} for n in range(1, 5000)}
+    styles = Styles({"0": {"vanish": "on", "basedOn": "4999"}, **chain})
+    started = time.process_time()
+    assert all(styles.of(name)["vanish"] == "on" for name in reversed(chain))
+    assert time.process_time() - started < 1
+
+
+def test_boxes_in_white_or_struck_lines_of_an_odt_are_read(save: SaveFile) -> None:
+    space = "urn:oasis:names:tc:opendocument:xmlns:"
+    spaces = f'xmlns:style="{space}style:1.0" xmlns:fo="f" xmlns:draw="{space}drawing:1.0"'
+    own = _odt_style("P1", "paragraph", "fo:color='#ffffff'")
+    own += _odt_style("T1", "text", "style:text-line-through-type='single'")
+    box = (
+        f"<draw:frame {spaces}><draw:text-box><text:p>Boxed.</text:p></draw:text-box></draw:frame>"
+    )
+    text = (
+        f"<text:x {spaces}>{own}</text:x><text:p text:style-name='P1'>gone{box}</text:p>"
+        f"<text:p>It <text:span text:style-name='T1'>never {box}</text:span>fell.</text:p>"
+    )
+    assert [text for _, text in read(save, "a.odt", offices.odt(text))] == [
+        "Boxed.", "It fell.", "Boxed."
+    ]  # fmt: skip
+    under = f"<text:p><draw:frame {spaces} style:run-through='background'/></text:p>"
+    texts = [text for _, text in read(save, "a.odt", offices.odt(text + under))]
+    assert texts[0] == "gone"
