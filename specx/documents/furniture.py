@@ -21,7 +21,7 @@ from specx.documents.lines import Line, PageLines
 _EDGE = 4  # lines at the top and at the bottom of a page that may be furniture
 _SCAN = 2  # lines on a page with a picture, at most, if the text is in the picture
 _LONGEST = 150  # characters; a longer line is text
-_FEWEST = 3  # pages that must agree; two, if the same words stand beside growing numbers
+_FEWEST = 3  # pages that must agree; two, if the same words stand left and right of numbers
 _WORDED, _ANYWHERE = 12, " ##"  # letters of such words, at least; a number somewhere beside them
 _OUTSIDE = 0.6  # of the occurrences of a header, at least, are at the edge
 _NEAR = 20  # pages between a page's printed number and its place in the file
@@ -30,6 +30,7 @@ _LARGE = 1.15  # letters this many times larger than the body's are a heading
 _NUMBER = re.compile(  # also stamped ones: SMITH000123, DOJ-0000042
     r"(?:(?<![\w.])(?:\d{1,9}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})|(?<=[A-Z_])\d{4,9})(?![\w]|\.\d)"
 )
+_COUNT = re.compile("#(?:roman#)?")
 _COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")
 # What browsers print above and below a page. Each alone may be text, too.
 _PRINTED_ABOVE = re.compile(
@@ -93,7 +94,17 @@ class _Edges:
         texts = (line.text for page in pages for line in page.lines) if often else ()
         occurrences = Counter(map(_key, texts))
         self._repeated = {key for key, n in often.items() if n >= _OUTSIDE * occurrences[key]}
-        self._counters = {key for key, where in counters.items() if len(where) >= _needed(key)}
+        # The same words with their number at the same place, as those of two exercises.
+        alike = {
+            (_key(_COUNT.sub(" ", template)) + _ANYWHERE, offset)
+            for (template, offset), where in counters.items()
+            if len(where) > 1 and not template.endswith(_ANYWHERE)
+        }
+        self._counters = {
+            key
+            for key, where in counters.items()
+            if len(where) >= (_FEWEST if key in alike else _needed(key))
+        }
         # The parts of a volume, such as an opinion and its dissent, may each count from one.
         self._counted = {key for key, _ in self._counters if re.search(r"[^\W\d_]{2}", key)}
         # Footers whose words change still count: enough of them share one offset.

@@ -31,9 +31,7 @@ from specx.documents.shapes import (
 
 _RUN_IN = re.compile(rf"(?<=\S )\({VALUE}\)\s")  # "shall (1) pay, (2) report"
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
-_SUM = re.compile(
-    r"[^\W\d].*\s(?:\d{1,3}(?:[.,]\d{3})+[.,]\d\d|[$€£]\s?\d[\d.,]*|\d[\d.,]*\s?[€£])"
-)
+_SUM = re.compile(r"[^\W\d].*\s[$€£]?\d{1,3}(?:[.,]\d{3})+[.,]\d\d")
 
 _QUOTES = "\"'“”‘’«»„… "
 _FEWEST_REPEATED = 25  # characters

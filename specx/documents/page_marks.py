@@ -13,6 +13,7 @@ from specx.documents.strips import STACKED, TextPiece
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
 _QUOTE, _ROUND = 1.3, 6.0  # times the size of the letters around; its sizes from a line over it
+_MOST_LARGE = 200  # pieces of a page in large letters that may be such words
 _TILES = 4  # of one watermark, at least
 _COUNTED = 5  # line numbers in a margin, at least
 _EACH_FIFTH = 3  # the same, of those that do not count by one
@@ -46,7 +47,8 @@ def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
 def pull_quotes(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield words in large letters round which the lines of a column run."""
     least = _QUOTE * _usual_size(pieces) if pieces else 0.0
-    for quote in (piece for piece in pieces if piece.size >= least and is_worded(piece)):
+    large = [piece for piece in pieces if piece.size >= least and is_worded(piece)]
+    for quote in large if len(large) < _MOST_LARGE else ():
         near = [
             p for p in pieces if p.size < least and abs(p.base - quote.base) < _ROUND * quote.size
         ]

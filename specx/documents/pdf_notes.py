@@ -13,6 +13,7 @@ from specx.documents.pdf_objects import (
     draw_mode,
     handle_of,
     is_transparent,
+    is_upright,
     kind_of,
     pdfium_function,
 )
@@ -23,6 +24,7 @@ _annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
 _close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
 _OPAQUE = 255
+_WHOLE = 0.9  # of the sides of a square
 _LONGEST_NAME = 200  # characters of a file's name
 _WIDE = ctypes.POINTER(ctypes.c_ushort)
 
@@ -66,18 +68,24 @@ def notes_of(page: Any) -> Notes:
 
 
 def _hides(note: Any) -> bool:
-    """Return True for a square that its appearance fills."""
+    """Return True for a square that its appearance fills: by one box, not by a frame or a mark."""
     if pdfium.FPDFAnnot_GetFlags(note) & _UNSEEN:
         return False
     colour = [ctypes.c_uint() for _ in range(4)]  # red, green, blue, alpha; of no appearance
     inner = pdfium.FPDFANNOT_COLORTYPE_InteriorColor
     if pdfium.FPDFAnnot_GetColor(note, inner, *map(ctypes.byref, colour)):
-        return bool(colour[3].value == _OPAQUE)
+        return colour[3].value == _OPAQUE and not pdfium.FPDFAnnot_HasKey(note, b"BM")
+    rect, sides = pdfium.FS_RECTF(), [ctypes.c_float() for _ in range(4)]
+    pdfium.FPDFAnnot_GetRect(note, ctypes.byref(rect))
     filled, stroked = ctypes.c_int(), ctypes.c_int()
     for n in range(pdfium.FPDFAnnot_GetObjectCount(note)):
-        part = handle_of(pdfium.FPDFAnnot_GetObject(note, n))
-        if kind_of(part) == PATH and not is_transparent(part):
+        found = pdfium.FPDFAnnot_GetObject(note, n)
+        part = handle_of(found)
+        if kind_of(part) == PATH and is_upright(part) and not is_transparent(part):
             draw_mode(part, ctypes.byref(filled), ctypes.byref(stroked))
-            if filled.value:
+            pdfium.FPDFPageObj_GetBounds(found, *map(ctypes.byref, sides))
+            left, low, right, top = (side.value for side in sides)
+            wide = right - left >= _WHOLE * (rect.right - rect.left)
+            if filled.value and wide and top - low >= _WHOLE * (rect.top - rect.bottom):
                 return True
     return False

@@ -9,6 +9,7 @@ import ctypes
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
@@ -20,6 +21,7 @@ _NESTED = 8  # forms within forms that are looked into
 _BAND = 16.0  # points
 _HIDING = 0.5  # of the height of a text, at least; less strikes it out
 _CORNERS = (4, 5)  # of a box; the last may be the first again
+_LEVEL = 0.1  # points by which the ends of a side differ
 _WHITE = 250  # of 255; a reader sees no difference to paper
 _EMPTY_MODES = (3, 7)  # render modes that paint nothing
 _FIXED_PITCH = 1  # a flag of fonts
@@ -128,16 +130,25 @@ class PageObjects:
                         box = (left, lowest, right, highest)
                 yield box
 
-    def frames(self, boxes: Sequence[Box]) -> list[Box]:
-        """Return small squares without a dark filling; ``boxes``: of all paths, in their order."""
+    def squares(self, boxes: Sequence[Box]) -> tuple[list[Box], list[Box], list[Box]]:
+        """Return small frames, what may tick them, and filled rectangles, which tell nothing.
+
+        ``boxes``: of all paths, in their order.
+        """
+        frames, marks, filled = list[Box](), list[Box](), list[Box]()
         paths = (handle for handle, kind, _ in self._all if kind == PATH)
-        return [
-            (left, low, right, top)
-            for handle, (left, low, right, top) in zip(paths, boxes, strict=True)
-            if abs(right - left - (top - low)) < 1 and _TICKED[0] < top - low < _TICKED[1]
-            if _segments(argument(handle)) in _CORNERS  # no circle
-            if not self._is_filled(handle) or self._is_white(argument(handle))
-        ]
+        for handle, box in zip(paths, boxes, strict=True):
+            left, low, right, top = box
+            path = argument(handle)
+            if max(right - left, top - low) >= 2 * _TICKED[1]:
+                continue
+            if not is_upright(path):
+                marks.append(box)
+            elif self._is_filled(handle) and not self._is_white(path):
+                filled.append(box)
+            elif abs(right - left - (top - low)) < 1 and _TICKED[0] < top - low < _TICKED[1]:
+                frames += [box] if _segments(path) in _CORNERS else []
+        return frames, marks, filled
 
     @cached_property
     def pictures(self) -> list[Box]:
@@ -271,6 +282,15 @@ def _corners(segment: Callable[[int], int], count: int) -> list[tuple[float, flo
         _point(argument(segment(n)), ctypes.byref(x), ctypes.byref(y))
         points.append((x.value, y.value))
     return points
+
+
+def is_upright(path: Any) -> bool:
+    """Return True for a path of a few level and upright sides: a rectangle, no cross or circle."""
+    count = _segments(path)
+    points = _corners(partial(_segment, path), count) if count <= _CORNERS[-1] else []
+    return bool(points) and all(
+        min(abs(a[0] - b[0]), abs(a[1] - b[1])) < _LEVEL for a, b in pairwise(points)
+    )
 
 
 def _clips(handle: int | None) -> Iterator[Box | None]:

@@ -36,6 +36,8 @@ _CHANGING = 0.3  # of words beside each other have different sizes
 _LEVEL, _MOST = 0.3, 5000  # letter sizes between base lines of a row; pieces on a page of text
 _SHIFT, _SHIFTED = 2.0, 0.1  # points, and of the width, by which what is drawn twice is moved
 _TICK, _TICKS = 2.0, "☐☑"  # letter sizes from a box to its label; not ticked, and ticked
+_TICKING = frozenset("xX×✓✔✕✖✗✘√•●■☑☒\uf06c\uf06e\uf0fb\uf0fc\uf0fd\uf0fe")  # also of Wingdings
+_MOST_FRAMES, _WHOLE = 400, 0.9  # on a page; of a frame: a bevel, a filling, and no tick
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
@@ -55,42 +57,84 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
     for turn, its in by_turn.items():
         pieces = body_text(_without_doubles(_pieces(its, rules)))
         quotes = list(pull_quotes(pieces))
-        text = [piece for piece in pieces if piece not in quotes] if quotes else pieces
+        told = set(map(id, quotes))
+        text = [piece for piece in pieces if id(piece) not in told] if quotes else pieces
         ordered = reading_order(text, () if turn else boxes)
-        told = ((row, n == 0) for n, (row, _) in enumerate(reading_order(quotes)))
-        for row, cell in (*ordered, *told):
+        behind = ((row, n == 0) for n, (row, _) in enumerate(reading_order(quotes)))
+        for row, cell in (*ordered, *behind):
             spans = list(_spans(_joined(row)))
             rows.append([spans[0]._replace(cell=True), *spans[1:]] if cell else spans)
     return rows
 
 
 def with_ticks(
-    runs: Sequence[TextRun], frames: Iterable[Box], boxes: Sequence[Box]
+    runs: list[TextRun], frames: Sequence[Box], marks: Sequence[Box], filled: Sequence[Box]
 ) -> list[TextRun]:
     """Return runs with a sign for each drawn box to tick that stands in front of text.
 
-    ``frames``: such boxes; ``boxes``: of all paths. What lies in a frame ticks it.
+    ``frames``: such boxes. They are ticked by ``marks``, which are no rectangles, and by signs.
+    A frame with another character in it, with a drawing as large as itself, or with a rectangle
+    of ``filled`` stays as it is.
     """
-    made = list(runs)
-    for frame in frames:
+    if not 0 < len(frames) <= _MOST_FRAMES:  # more are a grid
+        return runs
+    drawn, unclear = sorted({*marks, *filled}), set(filled)
+    level = sorted(enumerate(runs), key=lambda each: each[1].base)
+    bases = [run.base for _, run in level]
+    near, inside = dict[Box, list[tuple[int, TextRun]]](), dict[Box, set[int]]()
+    for frame in _outermost(frames):
+        _, low, _, top = frame
+        first = bisect_left(bases, low - (top - low) / 2)
+        near[frame] = level[first : bisect_left(bases, top)]
+        inside[frame] = {n for n, run in near[frame] if _is_in(frame, run.start, run.base)}
+    framed = set().union(*inside.values())
+    signs: defaultdict[int, list[TextRun]] = defaultdict(list)
+    ticks = set[int]()
+    for frame, its in sorted(inside.items()):
         left, low, right, top = frame
-        inside = [run for run in made if _is_in(frame, run.start, run.base)]
+        side, (x, y) = top - low, _middle(frame)
+        beside = slice(bisect_left(drawn, (left - side,)), bisect_left(drawn, (right,)))
+        within = [
+            box
+            for box in drawn[beside]
+            for across, up in [_middle(box)]
+            if max(abs(across - x), abs(up - y)) < side / 3
+        ]
+        clear = all(runs[n].text in _TICKING for n in its) and not any(
+            box in unclear or min(box[2] - box[0], box[3] - box[1]) > _WHOLE * side
+            for box in within
+        )
         labels = [
             (run.start, n)
-            for n, run in enumerate(made)
-            if run.look.turn == 0 and low - (top - low) / 2 < run.base < top
+            for n, run in near[frame]
+            if n not in framed and run.look.turn == 0
             if -1 < run.start - right < _TICK * run.look.size
         ]
-        if labels and all(len(run.text) == 1 for run in inside):
-            place = min(labels)[1]
-            ticked = bool(inside) or sum(_is_in(frame, *box[:2]) for box in boxes) > 1
-            box = made[place]._replace(text=_TICKS[ticked], start=left, end=right)
-            made[place : place + 1] = [
-                box._replace(characters=(0, 0)),
-                made[place]._replace(before=" "),
-            ]
-            made = [run for run in made if run not in inside]
-    return made
+        if labels and clear:
+            label = runs[place := min(labels)[1]]
+            sign = label._replace(text=_TICKS[bool(its or within)], start=left, end=right)
+            before = " " if place in signs else label.before
+            signs[place].append(sign._replace(before=before, characters=(0, 0)))
+            ticks |= its
+    return [
+        each
+        for n, run in enumerate(runs)
+        if n not in ticks
+        for each in (*signs[n], run._replace(before=" ") if signs[n] else run)
+    ]
+
+
+def _outermost(frames: Iterable[Box]) -> list[Box]:
+    """Return frames without those within others: a box is often filled, then drawn."""
+    kept = list[Box]()
+    for frame in sorted(frames, key=lambda each: each[1] - each[3]):
+        if not any(_is_in(other, *_middle(frame)) for other in kept):
+            kept.append(frame)
+    return kept
+
+
+def _middle(box: Box) -> tuple[float, float]:
+    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
 def _is_in(frame: Box, x: float, y: float) -> bool:

@@ -190,8 +190,7 @@ def _read(opened: _Opened, number: int, page: Any, *, notes: Notes) -> tuple[Pag
     finally:
         pdfium.FPDFText_ClosePage(text)
     boxes = list(objects.drawn())
-    if frames := objects.frames(boxes):
-        runs = with_ticks(runs, frames, boxes)
+    runs = with_ticks(runs, *objects.squares(boxes))
     deleted = struck(runs, boxes)
     gone = set(map(id, deleted))
     kept = [run for run in runs if id(run) not in gone]

@@ -155,7 +155,7 @@ def _is_at_edge(line: Line, page: PageLines) -> bool:
 def _is_garbled(page: PageLines) -> bool | None:
     """Return True if the text of a page differs from the printed letters; None if unknown."""
     text = " ".join(line.text for line in page.lines)
-    if is_undecoded(text) or (page.drawn and _is_of_scraps(text)):
+    if is_undecoded(text) or (page.covered >= _COVERED and _is_of_scraps(text)):
         return True
     if len(text) > _JUDGED and _is_surely_right(text):
         return False

@@ -10,6 +10,7 @@ from specx.documents.text_blocks import NumberedLine
 
 _FEWEST, _FEW = 10, 3  # lines with a gutter of a page, and of one beside such a page
 _GUTTER, _GAP = re.compile(r".*\S {3,}(?=\S)"), re.compile(r" {2,}")
+_GOES_ON = re.compile(r"[,;-]$|[^\W\d_]{2}[.!?]\W? \W?[^\W\d_]")  # over lines, or ends within one
 _COLUMN, _RAGGED = 20, 3  # characters of a line in a column, at least; by which its begin differs
 _PAGE_NUMBER = re.compile(r"\s+\W{0,2}\d{1,5}\W{0,2}")
 
@@ -79,6 +80,8 @@ def _gutter(page: Sequence[_Raw], fewest: int) -> int:
     for side in zip(*cut, strict=True):
         filled = [part.strip() for part in side if part.strip()]
         low = sum(part[0].islower() for part in filled)
+        if sum(map(bool, map(_GOES_ON.search, filled))) < len(filled) // 10:
+            return 0  # terms of a list, and what they mean
         if 4 * low < len(filled) or sum(map(len, filled)) < _COLUMN * max(1, len(filled)):
             return 0
     return place

@@ -190,6 +190,11 @@ def test_the_head_of_a_letter_goes_on_with_its_page() -> None:
     assert len(pages[0].lines) == 3
 
 
+def test_the_same_words_with_numbers_at_one_place_of_two_pages_are_text() -> None:
+    pages = [[f"Problem {n} of the river and its weir", *body(n)] for n in (1, 2)]
+    assert left(*pages) == pages
+
+
 def test_heads_of_two_pages_with_their_numbers_on_either_side_are_furniture() -> None:
     head = "Harwick Gazette, Vol. 86, Rules"
     pages = [

@@ -206,6 +206,8 @@ def test_a_title_within_a_cell_heads_its_text_and_a_sum_heads_nothing() -> None:
     assert [block.kind for block in blocks(label)] == ["text", "text"]
     total = Line("Total in crowns 54,456.00", 72, 700, 10, bold=True)
     assert [block.kind for block in blocks([total, *below])] == ["table", "text"]
+    title = total._replace(text="City pays the owner of the mill $250,000")
+    assert [block.kind for block in blocks([title, *below])] == ["heading", "text"]
 
 
 def test_what_repeats_is_a_caption_in_large_letters_only() -> None:

@@ -205,14 +205,24 @@ def test_the_long_name_of_a_file_is_its_own(save: SaveFile) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_black_square_laid_over_a_page_hides_its_text(save: SaveFile) -> None:
+@pytest.mark.parametrize(
+    ("drawn", "hides"),
+    [
+        (b"0 0 540 16 re f", True),
+        (b"0 0 540 16 re 2 2 536 12 re f*", False),  # a frame
+        (b"500 0 20 7 re f", False),
+    ],
+)
+def test_a_black_square_laid_over_a_page_hides_its_text(
+    save: SaveFile, drawn: bytes, hides: bool
+) -> None:
     font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Times-Roman >>"
-    form = b"/Type /XObject /Subtype /Form /BBox [0 0 600 14]"
+    form = b"/Type /XObject /Subtype /Form /BBox [0 0 540 16]"
     content = pdfs.stream(SEEN + shown("Ann said so.", y=600))
     square = (
         b"/Annots [<< /Type /Annot /Subtype /Square /Rect [60 596 600 612] /AP << /N 6 0 R >> >>]"
     )
-    more = [font, pdfs.stream(b"0 g 0 0 600 14 re f", form)]
+    more = [font, pdfs.stream(b"0 g " + drawn, form)]
     document = read_document(save("a.pdf", pdfs.pages_pdf([content], square, more)))
-    assert "Ann" not in document.text
-    assert document.warnings == (WARNING.replace("31", "10"),)
+    assert ("Ann" in document.text) != hides
+    assert document.warnings == ((WARNING.replace("31", "10"),) if hides else ())

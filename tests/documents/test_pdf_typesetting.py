@@ -230,6 +230,43 @@ def test_drawn_boxes_to_tick_are_signs(save: SaveFile) -> None:
     ]
 
 
+def test_a_box_filled_and_drawn_is_one_and_only_marks_tick_it(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        canvas.drawString(72, 740, "A form of the mill and its owner, to be sent in May.")
+        for n, sign in enumerate(("", "X", "4")):
+            base = 700 - 30 * n
+            canvas.setFillGray(1)
+            canvas.rect(72, base - 2, 12, 12, stroke=0, fill=1)
+            canvas.setFillGray(0)
+            canvas.rect(72, base - 2, 12, 12)
+            canvas.rect(74, base, 8, 8)
+            canvas.drawString(74.5, base, sign)
+            canvas.drawString(92, base, "The lock is closed.")
+        canvas.rect(72, 608, 12, 12)
+        canvas.lines([(72, 608, 72, 620), (72, 620, 84, 620)])
+        canvas.drawString(92, 610, "Two sides are no tick.")
+        canvas.rect(72, 508, 12, 12)
+        canvas.rect(72, 508, 12, 12, stroke=0, fill=1)
+        canvas.drawString(92, 510, "A black square is no box.")
+
+    assert read(save, draw)[1:] == [
+        "☐ The lock is closed.",
+        "☑ The lock is closed.",
+        "4 The lock is closed.",
+        "☐ Two sides are no tick.",
+        "A black square is no box.",
+    ]
+
+
+def test_a_grid_of_squares_has_no_boxes_to_tick(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        for n in range(500):
+            canvas.rect(60 + 10 * (n % 50), 500 + 10 * (n // 50), 8, 8)
+        canvas.drawString(570, 500, "The end.")
+
+    assert read(save, draw) == ["The end."]
+
+
 def test_what_is_drawn_twice_is_read_once(save: SaveFile) -> None:
     def draw(canvas: Canvas) -> None:
         line = "The board asked the county for a loan of eighty thousand crowns."

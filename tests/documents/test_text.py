@@ -294,6 +294,12 @@ def test_a_ligature_that_is_mapped_to_an_arrow_is_read() -> None:
     assert clean_line("take o↵ now") == "take off now"
 
 
+def test_boxes_of_wingdings_are_signs_in_front_of_text_only() -> None:
+    assert clean_line("\uf0a8 By post \uf06f") == "☐ By post \uf06f"
+    assert clean_line("\uf0fe By boat ◻") == "☑ By boat ☐"
+    assert clean_line("sin \uf071 = \uf078") == "sin \uf071 = \uf078"
+
+
 def test_frames_of_signs_are_no_letters() -> None:
     frame = "╔" + "═" * 22 + "╗"
     text = f"{frame}\n║ COMPTE RENDU ║\n{frame}\nLe conseil s'est réuni pour décider de la jetée.\n"

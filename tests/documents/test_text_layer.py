@@ -213,5 +213,7 @@ def test_signs_and_single_letters_over_a_picture_are_told() -> None:
             ["ii", "rn", "w", "c(", "t»", "|l", "tlie", ".,~", "}{", "J"], k=300
         )
     )
-    scan = page(scraps)._replace(drawn=True)
-    assert garbled([scan, page(ENGLISH, 2)._replace(drawn=True)]) == [1]
+    scan = page(scraps)._replace(drawn=True, covered=1.0)
+    assert garbled([scan, page(ENGLISH, 2)._replace(drawn=True, covered=1.0)]) == [1]
+    key = " ".join(f"{n} {'ABCD'[n * 7 % 4]}" for n in range(200))
+    assert garbled([page(key)._replace(drawn=True, covered=0.01), page(ENGLISH, 2)]) == []

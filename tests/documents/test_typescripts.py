@@ -155,13 +155,13 @@ def test_columns_of_prose_are_read_one_after_the_other() -> None:
         "of",
         "the",
         "upper",
-        "weir",
+        "weir,",
         "who",
         "had",
         "built",
         "it",
         "of",
-        "stone",
+        "stone,",
         "asked",
         "for",
         "a",
@@ -177,6 +177,12 @@ def test_columns_of_prose_are_read_one_after_the_other() -> None:
     assert [line.number for line in lines] == [*range(1, 13)] * 2
     table = "\n".join(f"{'Corn ' + str(n):<40}{n} pounds" for n in range(12))
     assert len(typescript(table).lines) == 12
+
+
+def test_terms_and_what_they_mean_are_read_across() -> None:
+    terms = ("weir that holds water", "mill at the river side", "owner of the whole mill") * 4
+    text = "\n".join(f"{term:<30}{LEFT[n]}" for n, term in enumerate(terms))
+    assert [line.number for line in typescript(text).lines] == [*range(1, 13)]
 
 
 LEFT = (
