@@ -197,8 +197,10 @@ class _OnThreads:
         spec = weights.spec
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
-        kinds = (kind_of_layer(weights, layer, self._threads) for layer in spec.layers)
-        kinds = map(self._kind.layers.index, kinds)
+        kinds = (
+            self._kind.layers.index(kind_of_layer(weights, layer, self._threads))
+            for layer in spec.layers
+        )
         layers = (
             self._layer_entries(layer, kind, of_rope.get(id(own.attention.rope)))
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
@@ -396,8 +398,8 @@ def _norm_entries(
 ) -> dict[str, int]:
     """Return the table entries ``NORM`` of a norm, whose names begin with ``name``."""
     function = "centred_norm" if norm and norm.centred else "norm"
-    values = _address(weight), _address(bias), bits(norm.eps if norm else 0.0)
-    values = *values, address_of(function) if norm else 0
+    epsilon, called = (bits(norm.eps), address_of(function)) if norm else (bits(0.0), 0)
+    values = _address(weight), _address(bias), epsilon, called
     return dict(zip((f"{name}{part}" for part in NORM), values, strict=True))
 
 
