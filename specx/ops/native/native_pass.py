@@ -197,12 +197,10 @@ class _OnThreads:
         spec = weights.spec
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
-        kinds = (
-            self._kind.layers.index(kind_of_layer(weights, layer, self._threads))
-            for layer in spec.layers
-        )
+        kinds = (kind_of_layer(weights, layer, self._threads) for layer in spec.layers)
+        number_of = self._kind.layers.index
         layers = (
-            self._layer_entries(layer, kind, of_rope.get(id(own.attention.rope)))
+            self._layer_entries(layer, number_of(kind), of_rope.get(id(own.attention.rope)))
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
         )
         ropes = (
