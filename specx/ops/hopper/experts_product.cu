@@ -79,7 +79,6 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ alignas(8) u64 is_there;
     __shared__ int own[64];
-    __shared__ u32 has[2];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, place = lane % 4, line_of = lane / 4;
     const int program = blockIdx.y, unit = SHARED ? 0 : warp;
     const int begin = (static_cast<int>(blockIdx.x) * UNITS + unit) * EACH;

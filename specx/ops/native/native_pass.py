@@ -98,10 +98,10 @@ class NativePass:
         """
         rows, threads, prefix = len(batch.tokens), torch.get_num_threads(), int(batch.prefix)
         team, mask, kept_rows = self._team(threads), batch.mask, batch.logits_to_keep
+        assert team.run  # as ``serves`` says
         places = self._places_in(batch.storage, prefix, mask.rows)
         if isinstance(kept_rows, int):
-            first = max(0, rows - kept_rows) if kept_rows else 0
-            kept_rows = self._rows[first:rows]
+            kept_rows = self._rows[max(0, rows - kept_rows) if kept_rows else 0 : rows]
         # Held here until the pass is done: some come as one number for all rows.
         tokens, positions, text_rows, sets, kept_rows = (
             each.contiguous()
