@@ -206,8 +206,10 @@ class Context:
         """
         if start:
             who = _label(self.text(number))
-            is_told = who == f"{self._paragraphs[number].speaker}:"
-            return who if is_told or self._speakers[who] > 1 else ""
+            each = self._paragraphs[number]
+            if each.label and each.speaker:
+                return ""  # the place names the speaker
+            return who if who == f"{each.speaker}:" or self._speakers[who] > 1 else ""
         above = self.announcing(number) if self.items[number] else -1
         lead = "" if above < 0 or above in quoted else " ".join(self.text(above).split())
         if len(lead) <= LONGEST_HEADING:

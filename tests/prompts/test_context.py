@@ -1,5 +1,7 @@
 """What a sentence brings: the head of its list, the question it answers, what was decided on."""
 
+from dataclasses import replace
+
 import pytest
 
 from specx.documents.document import Paragraph
@@ -165,6 +167,8 @@ def test_a_label_is_a_speaker_where_it_is_told_or_again(
     said = f"{label}: the ferry leaks. Nobody has repaired it since the winter."
     paragraphs = [Paragraph(said, None, speaker=speaker)] * times
     assert Context(paragraphs).introduction(0, said.index("Nobody"), {0}) == who
+    timed = [replace(each, label="0:00:11", speaker=label) for each in paragraphs]
+    assert Context(timed).introduction(0, said.index("Nobody"), {0}) == ""  # its place names it
 
 
 @pytest.mark.parametrize("end", ["", " :"])
