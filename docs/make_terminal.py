@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).with_name("example")
 PICTURE = Path(__file__).with_name("terminal.svg")
 COMMAND = "specx summarize report.pdf"
 COLUMNS, ROWS = 100, 40
-SENTENCES = 5  # of 16: enough of the digest, and the live line still below it
+SENTENCES = 5  # of 22: enough of the digest, and the live line still below it
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _TOKEN = re.compile(r"(\x1b\[([0-9;?]*)([A-Za-z]))|([\r\n])|([^\x1b\r\n]+)")
 

@@ -69,9 +69,10 @@ class PrefillProgress:
 class Step:
     """The outcome of one decoding step.
 
-    ``tokens``: the emitted token ids, including the end of text. ``drafted``: nodes of the tree, 0
-    in plain decoding. ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock,
-    without the draft's prefill. ``passes``: target verification passes, 0 only for the first token,
+    ``tokens``: the emitted token ids, including the end of text. ``drafted``: nodes of the tree
+    and its rows for copied tokens, also where nothing was copied; 0 in plain decoding.
+    ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock, without the draft's
+    prefill. ``passes``: target verification passes, 0 only for the first token,
     which prefill decides. ``levels``: levels of the tree. ``ranks``: the rank of each accepted
     draft in its level; 1 is the likeliest.
     """

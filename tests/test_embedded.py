@@ -48,7 +48,7 @@ def test_sentences_are_cited_in_order_and_verbatim(
 ) -> None:
     _, report = digest
     citations = report["citations"]
-    assert len(citations) == 16
+    assert len(citations) == 22
     paragraphs = [citation["paragraph"] for citation in citations]
     assert paragraphs == sorted(paragraphs)
     pages = [citation["page"] for citation in citations]

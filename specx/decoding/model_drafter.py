@@ -179,12 +179,14 @@ class ModelDrafter(Drafter):
     def _copied_behind(self, tree: TreeSettings) -> int:
         """Return how many tokens of the text continue a tree's likeliest path.
 
-        By default as many as the pass has room for that reads accepted tokens.
+        By default as many as the pass has room for that reads accepted tokens, and never more than
+        a pass has rows for beside the root and a node of each level.
         """
         if not self._copies:
             return 0
         asked = self.draft_plan.copied
-        return max(0, ROWS[0] - 1 - tree.depth) if asked is None else asked
+        wanted = ROWS[0] - 1 - tree.depth if asked is None else asked
+        return max(0, min(wanted, MAX_ROWS - 1 - tree.depth))
 
     @property
     def _copies(self) -> bool:

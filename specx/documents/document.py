@@ -91,7 +91,8 @@ class Place:
     """A place in a document: the characters from ``start`` to ``end`` of a paragraph.
 
     ``paragraph`` counts from 0; ``whole`` is that paragraph. ``heading``: the nearest heading
-    above. ``label``: the name of the place if it has neither page nor lines.
+    above. ``introduced``: who says the text, or the lead-in of its list; a citation then shows it
+    instead of the heading. ``label``: the name of the place if it has neither page nor lines.
     """
 
     paragraph: int
@@ -100,6 +101,7 @@ class Place:
     whole: Paragraph = field(repr=False, compare=False)
     heading: str | None = None
     label: str = ""
+    introduced: str = ""
 
     @property
     def text(self) -> str:
@@ -119,7 +121,8 @@ class Place:
     @property
     def citation(self) -> str:
         """Return the place in words with its heading: ``p. 3, “Findings”``."""
-        return f"{self.words}, “{_shortened(self.heading)}”" if self.heading else self.words
+        above = self.introduced or _shortened(self.heading or "")
+        return f"{self.words}, “{above}”" if above else self.words
 
     @property
     def words(self) -> str:

@@ -1,6 +1,7 @@
 """Find the context that a sentence needs: the question before an answer, the lead-in of a list."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,13 @@ DEFINES = re.compile(
 )
 CLAUSE_MARK = re.compile(r"\((?:[a-z]|[ivx]{1,4}|\d{1,2}|[A-Z])\) ")
 SPEAKS = re.compile(r"[A-Z][\w.’'/ -]{0,30}: ")  # in minutes and talks
+# Labels that are no speakers.
+_LABEL = re.compile(
+    r"(?:warning|caution|danger|notice|note|tip|hint|important|table|figure|fig|box|example|exhibit"
+    r"|question|answer|background|summary|result|action|decision|motion|step|section|chapter|part"
+    r"|article|item|date|time|place|subject|re)s?\b",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"(?<!\S)[^\W\d_][^\W\d_'’-]+(?![^\s.,;:—–-])")
 _SIGNS = str.maketrans("bcdefghijklmnopqrstuvwxyz023456789", "a" * 25 + "1" * 9)
 _LONGEST_ANSWER = 60  # characters
@@ -151,6 +159,7 @@ class Context:
 
     def __init__(self, paragraphs: Sequence[Paragraph]) -> None:
         self._paragraphs = paragraphs
+        self._speakers = Counter(_label(each.text) for each in paragraphs)
         self.items: list[bool] = []
         for n, each in enumerate(paragraphs):
             above = paragraphs[n - 1].text if n else ""
@@ -196,12 +205,18 @@ class Context:
         Empty if there is neither, or if the lead-in is in one of the ``quoted`` paragraphs.
         """
         if start:
-            who = SPEAKS.match(self.text(number))
-            return who[0].strip() if who else ""
+            who = _label(self.text(number))
+            each = self._paragraphs[number]
+            if each.label and each.speaker:
+                return ""  # the place names the speaker
+            return who if who == f"{each.speaker}:" or self._speakers[who] > 1 else ""
         above = self.announcing(number) if self.items[number] else -1
         lead = "" if above < 0 or above in quoted else " ".join(self.text(above).split())
-        cut = len(lead) > LONGEST_HEADING
-        return f"… {lead[2 - LONGEST_HEADING :].partition(' ')[2]}" if cut else lead
+        if len(lead) <= LONGEST_HEADING:
+            return lead
+        tail = lead[2 - LONGEST_HEADING :]
+        words = tail.partition(" ")[2]
+        return f"… {words if any(map(str.isalnum, words)) else tail}"
 
     def with_leads(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield candidates, each with the number of the candidate that it needs as context."""
@@ -255,6 +270,12 @@ class Context:
 
 def _is_clause(each: Candidate) -> bool:
     return CLAUSE_MARK.match(each.text) is not None and not each.first
+
+
+def _label(text: str) -> str:
+    """Return the label with which a speech may begin, such as *Ann:*; empty without one."""
+    who = SPEAKS.match(text)
+    return who[0].strip() if who and not _LABEL.match(text) else ""
 
 
 def _mark(text: str) -> str:

@@ -173,13 +173,13 @@ def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Piece]:
 
 
 def _introduced(document: Document, units: Sequence[Unit]) -> list[Unit]:
-    """Return the units; quoted ones have their speaker or their list's lead-in as heading."""
+    """Return the units; quoted ones have their speaker or their list's lead-in."""
     context = Context(document.paragraphs)
     quoted = {each.paragraph for each in units if each.marked}
     made = []
     for unit in units:
         text = context.introduction(unit.paragraph, unit.start, quoted) if unit.marked else ""
-        made.append(replace(unit, heading=text or unit.heading))
+        made.append(replace(unit, introduced=text))
     return made
 
 

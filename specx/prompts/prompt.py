@@ -30,11 +30,11 @@ class Prompt:
 
     ``limit``: the output's token limit if it is not the profile's. ``sentences``: the maximum
     number of sentences of a digest; ``candidates``: the number of sentences of the document that
-    decided it, 0 if the user did; ``capped``: the window has room for no more. ``words``: the
-    requested number of words of other summaries; None: any number. ``shared``: the number of
-    leading tokens that are the same for every request about the document; the next token is also
-    the same. ``content``: the text put into the chat template; ``origins``: its parts that can be
-    sources, empty for digests.
+    decided it, 0 if the user did; ``capped``: half of the window has room for no more.
+    ``words``: the requested number of words of other summaries; None: any number. ``shared``: the
+    number of leading tokens that are the same for every request about the document; the next token
+    is also the same. ``content``: the text put into the chat template; ``origins``: its parts that
+    can be sources, empty for digests.
     """
 
     token_ids: tuple[int, ...]

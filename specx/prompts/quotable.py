@@ -231,6 +231,11 @@ def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
     return above.kind not in QUOTED or not ENDS_SENTENCE.search(above.text)
 
 
+def _paired(text: str, opens: str, closes: str) -> bool:
+    same = text.count(opens) == text.count(closes)
+    return same and all(find(opens) <= find(closes) for find in (text.find, text.rfind))
+
+
 def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
     """Return True for a complete sentence, even a short one such as *We affirm.*, and for an item.
 
@@ -252,5 +257,5 @@ def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
         and not _FORMULA.search(sentence)
         and (item or not _CUT_OFF.search(sentence))
         and sentence.count("://") < 2  # no list of addresses
-        and all(text.count(a) == text.count(b) and text.find(a) <= text.find(b) for a, b in _PAIRS)
+        and all(_paired(text, *pair) for pair in _PAIRS)
     )

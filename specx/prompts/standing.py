@@ -22,6 +22,8 @@ _DISSENT, _NO_NEWS = 0.1, 0.2  # factors on the worth of a sentence
 _BEGINNING = 0.1  # of the document, where an opinion stands that is the document's own
 _HE = re.compile(r"\b(?:he|she|him|her|his|hers)\b", re.IGNORECASE)
 _PAST = re.compile(r"\b(?:was|were|had|said|did|went|came|\w{3,}ed)\b")
+_NUMBER = re.compile(r"(?:\d+|[A-Z])(?:\.\d+)*\b")
+_OPTION = re.compile(r"\W*(?:option|alternative|approach) #?(?:\d|[A-Fa-f]\b)", re.IGNORECASE)
 _SPEECH = re.compile(r"[“”\"«»„]")
 _SPOKEN = re.compile(
     r"\bI\b|\b(?:yeah|okay|you know)\b|\w[’'](?:re|ve|ll|m)\b|n[’']t\b"
@@ -64,16 +66,29 @@ def is_told(candidates: Sequence[Candidate]) -> bool:
 def _of_others(paragraphs: Sequence[Paragraph]) -> tuple[set[int], set[int]]:
     """Return the paragraphs of dissents and concurrences, and of rejected alternatives."""
     dissents, rejected = set[int](), set[int]()
-    separate = alternative = False
+    separate = within = alternative = False
+    title = above = ""  # of the rejected alternatives; the paragraph above
     for n, each in enumerate(paragraphs):
         if _COURT.search(each.text[:200]):
             separate = False
         elif n > _BEGINNING * len(paragraphs) and _SEPARATE.match(each.text):
             separate = True
         if each.kind == "heading":
-            alternative = _REJECTED.fullmatch(each.text) is not None
+            if _REJECTED.fullmatch(each.text):
+                within, title = True, each.text
+            else:
+                within = within and (above == title or _is_below(each.text, title))
+            alternative = within and not _CHOSEN.search(each.text)
+        above = each.text
         if separate:
             dissents.add(n)
         if alternative:
             rejected.add(n)
     return dissents, rejected
+
+
+def _is_below(heading: str, title: str) -> bool:
+    """Return True for *Option B*, and for 5.2 below 5, in a section of alternatives."""
+    number = _NUMBER.match(title)
+    is_part = number is not None and heading.startswith(f"{number[0]}.")
+    return is_part or _OPTION.match(heading) is not None

@@ -82,6 +82,8 @@ def room_of(settings: Settings, reasoning: int) -> int:
     if follows and isinstance(prompt, DigestPrompt):
         sentences = counted(prompt.sentences or 1, "sentence")
         output, advice = f"{sentences} may take {limit} tokens", "ask for fewer sentences"
+        if prompt.sentences is None:
+            advice = "use a larger window"
     elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
         output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
     raise UsageError(

@@ -30,7 +30,7 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     notes = [
         f"the digest has {counted(each.sentences or 0, 'sentence')} because "
         + (
-            "the window holds no more"
+            "it takes at most half of the window"
             if each.capped
             else f"there are {each.candidates} to choose from"
         )

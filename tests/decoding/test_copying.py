@@ -42,6 +42,15 @@ def test_so_many_rows_as_are_left():
     assert {step.drafted for step in result.steps} == {63}
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_deep_tree_is_continued_by_what_fits(shared, monkeypatch):
+    monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
+    tree = {"nodes": 40, "depth": 16}
+    profile = profile_of(48, tree=tree, cache=FULL, max_new_tokens=200)
+    result = check(repeating_pair(draft_seed=0), "specextend", profile, [2, 4, 1])
+    assert max(step.accepted for step in result.steps) <= 63
+
+
 @pytest.mark.parametrize("method", ["tree", "streaming", "specextend", "specextend+lookup"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_with_passes_that_are_filled_up_as_on_a_gpu(method, temperature, monkeypatch):

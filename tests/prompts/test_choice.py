@@ -1,6 +1,7 @@
 """Choosing the sentences of a digest."""
 
 import numpy as np
+import pytest
 
 from specx.documents.document import Paragraph
 from specx.prompts.choice import choose, pick
@@ -122,8 +123,42 @@ def test_an_alternative_that_was_not_chosen_is_worth_less() -> None:
     )
     proposal, alternative, drawback = (told[each] for each in texts)
     assert alternative < 0.3 * proposal == 0.3 * drawback
+    inner = (titles[0], texts[0], "5 Rejected alternatives", "5.1 Tunnel", texts[1])
+    assert worths_in(*inner, headings=inner[2:4])[texts[1]] == alternative
+    inner = (titles[0], texts[0], titles[1], "Tunnel", texts[1], "Steel", texts[2])
+    told = worths_in(*inner, headings=(titles[1], "Tunnel", "Steel"))
+    assert (told[texts[1]], told[texts[2]]) == (alternative, drawback)
     decided = "The group decided against a tunnel, which costs more."
     assert worths_in(titles[1], decided, headings=titles)[decided] == proposal
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "Related work", "Prior art", "Approach 3", "Option 1 was adopted",
+        "Option 2: build a new bridge (preferred)", "Alternatives chosen",
+    ],
+)  # fmt: skip
+def test_what_was_not_rejected_keeps_its_worth(heading: str) -> None:
+    text = "We build a bridge of steel."
+    assert worths_in(heading, text, headings=(heading,))[text] == 0.5
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "The airline was founded in 1998 by two pilots, who left it in 2010.",
+        "Acme, headquartered in Oslo, agreed to pay $3 million to the council.",
+        "The newsletter of the council reached 40,000 farmers in the winter.",
+        "The circuit has a 10% offset, which the second stage takes away.",
+        "In all 12 percent officials of the town were elected a second time.",
+        "Winds were 20 percent off the coast of what they are in the valley.",
+        "Hi-speed trains, which need new rails, are to run from May.",
+        "Greetings cards, the main product, fell by 12% in the last year.",
+    ],
+)
+def test_facts_are_no_advertisements(fact: str) -> None:
+    assert worths_in(fact)[fact] == 0.5
 
 
 def test_a_story_is_told_to_its_end() -> None:

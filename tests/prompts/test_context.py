@@ -1,5 +1,7 @@
 """What a sentence brings: the head of its list, the question it answers, what was decided on."""
 
+from dataclasses import replace
+
 import pytest
 
 from specx.documents.document import Paragraph
@@ -149,4 +151,28 @@ def test_an_item_says_what_it_is_part_of() -> None:
     part = "… a permit for a ferry for any one of the following reasons:"
     assert [context.introduction(n, 0, {2}) for n in range(4)] == ["", part, part, ""]
     assert context.introduction(1, 0, {0, 1}) == ""  # the lead-in is quoted
-    assert context.introduction(3, said.index("Nobody"), {3}) == "Ann:"
+    assert context.introduction(3, said.index("Nobody"), {3}) == ""  # once: no speaker
+
+
+@pytest.mark.parametrize(
+    ("label", "speaker", "times", "who"),
+    [
+        ("Ann", "", 2, "Ann:"), ("Ann", "Ann", 1, "Ann:"), ("Ann", "", 1, ""),
+        ("Warning", "", 2, ""), ("Note 3", "", 2, ""), ("Warning", "Ann", 1, ""),
+    ],
+)  # fmt: skip
+def test_a_label_is_a_speaker_where_it_is_told_or_again(
+    label: str, speaker: str, times: int, who: str
+) -> None:
+    said = f"{label}: the ferry leaks. Nobody has repaired it since the winter."
+    paragraphs = [Paragraph(said, None, speaker=speaker)] * times
+    assert Context(paragraphs).introduction(0, said.index("Nobody"), {0}) == who
+    timed = [replace(each, label="0:00:11", speaker=label) for each in paragraphs]
+    assert Context(timed).introduction(0, said.index("Nobody"), {0}) == ""  # its place names it
+
+
+@pytest.mark.parametrize("end", ["", " :"])
+def test_a_long_lead_in_without_blanks_shows_its_end(end: str) -> None:
+    paragraphs = [Paragraph("长" * 80 + (end or ":"), None), Paragraph("The ferry.", None, "item")]
+    shown = Context(paragraphs).introduction(1, 0, {1})
+    assert shown == f"… {paragraphs[0].text[-62:]}"

@@ -250,7 +250,7 @@ def test_a_digest_says_why_it_is_as_long_as_it_is(embedded: Pair) -> None:
     )
     asked = len(report.citations)
     assert re.fullmatch(
-        rf"a digest of {asked} sentences, chosen from \d\d of the text.*; --sentences asks for .*",
+        rf"the digest has {asked} sentences because there are \d\d to choose from; --sentences .*",
         report.notes[0],
     )
     assert 6 <= asked < 16
