@@ -6,7 +6,7 @@ and a model cannot summarize them.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -102,41 +102,6 @@ def composition(paragraphs: Sequence[Paragraph]) -> str:
     others = counts.pop("", 0)
     named = [f"{count} {name}" for name, count in counts.most_common()]
     return ", ".join([*named, *([f"{others} fragments or repetitions"] if others else [])])
-
-
-_CELL = re.compile(r"(?:^|(?<= \| ))(?:(?! \| ).)+")  # of a page's table
-_VALUE = re.compile(r'(?<![^,;])(?:"(?:[^"]|"")*"|[^,;"]+)(?![^,;])')  # of CSV
-_PROSE_OF_A_CELL, _SHORTEST_CELL = 0.6, 40  # of its characters; characters
-
-
-def with_cells(paragraphs: tuple[Paragraph, ...]) -> tuple[Paragraph, ...]:
-    """Return the paragraphs of a document; if it is mere tables, cells of sentences are text."""
-    if is_prose(paragraphs):
-        return paragraphs
-    cells = (piece for each in paragraphs for piece in _cells(each))
-    return made if is_prose(made := tuple(cells)) else paragraphs
-
-
-def _cells(row: Paragraph) -> Iterator[Paragraph]:
-    """Yield the cells of a row that are sentences, and what is between them."""
-    at, cells = 0, _CELL if " | " in row.text else _VALUE
-    for cell in cells.finditer(row.text) if row.kind == "table" else ():
-        quoted = cell[0][0] == '"'
-        start, end = cell.start() + quoted, cell.end() - quoted
-        told = sum(len(each) for each in split_sentences(row.text[start:end]) if is_sentence(each))
-        if end - start >= _SHORTEST_CELL and told >= _PROSE_OF_A_CELL * (end - start):
-            yield from _rest(row, at, start)
-            piece = row.piece(start, end)
-            yield replace(piece, kind="text", text=piece.text.replace('""', '"'))
-            at = cell.end()
-    yield from _rest(row, at, len(row.text)) if at else (row,)
-
-
-def _rest(row: Paragraph, start: int, end: int) -> Iterator[Paragraph]:
-    rest = row.text[start:end]
-    if any(map(str.isalnum, rest)):
-        inner = len(rest) - len(rest.lstrip(' |,;"'))
-        yield row.piece(start + inner, start + len(rest.rstrip(' |,;"')))
 
 
 def is_fragment(text: str) -> bool:

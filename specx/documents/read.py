@@ -30,7 +30,7 @@ from specx.documents.paragraphs import grouped
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
-from specx.documents.prose import with_cells, without_data
+from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts
 from specx.documents.shapes import SQL
 from specx.documents.subtitles import (
@@ -145,8 +145,6 @@ def _finished(document: Document, options: ReadOptions) -> Document:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
     elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
         paragraphs = mark_parts(paragraphs)
-    if document.kind != "pdf":  # whose cells have no marks
-        paragraphs = with_cells(paragraphs)
     everything = options.everything or document.everything
     return replace(document, paragraphs=paragraphs, furniture=furniture, everything=everything)
 

@@ -919,11 +919,3 @@ def test_a_sheet_hides_by_element_class_and_both() -> None:
     text, _, warnings = prepared(page)
     assert [word in text for word in ("One", "Two", "Three")] == [False, False, True]
     assert warnings == ("6 letters that its styles hide were left out.",)
-
-
-@installed
-def test_cells_of_sentences_in_a_page_that_is_a_table_are_text(save: SaveFile) -> None:
-    rows = "".join(f"<tr><td>R-{n}<td>{PROSE} It was open.<td>open" for n in range(20))
-    read = read_document(save("a.html", f"<table><th>No<th>Said<th>State{rows}</table>".encode()))
-    assert [each.kind for each in read.paragraphs[:4]] == ["table", "table", "text", "table"]
-    assert read.paragraphs[2].text == f"{PROSE} It was open."

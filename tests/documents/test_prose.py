@@ -6,14 +6,12 @@ import random
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.plain import document_from_text
 from specx.documents.prose import (
     PROSE,
     composition,
     is_sentence,
     prose_share,
     why_not_prose,
-    with_cells,
     without_data,
     worded_spans,
 )
@@ -157,18 +155,3 @@ def test_what_paragraphs_are_is_counted() -> None:
 def test_everything_is_recommended_where_there_is_anything(text: str, advice: str) -> None:
     document = Document("a.pdf", "pdf", (), (Paragraph("12", 1), Paragraph(text, 1)))
     assert advice in why_not_prose(document)
-
-
-def test_cells_of_sentences_in_a_file_of_values_are_text() -> None:
-    said = "The weir was carried away in the flood. Nobody has built it again since then."
-    rows = [f'{n},2021-05-01,"{said} He said ""no""."' for n in range(20)]
-    text = "\n".join(["id,date,comment", *rows])
-    made = with_cells(document_from_text(text, "a", "text").paragraphs)
-    assert [each.kind for each in made[:3]] == ["table", "table", "text"]
-    assert made[2].text == f'{said} He said "no".'
-    assert made[2].lines == (2, 2)
-
-
-def test_rows_of_names_stay_a_table() -> None:
-    rows = document_from_text("\n".join(f"{n},Ann Reed,miller" for n in range(20)), "a", "text")
-    assert with_cells(rows.paragraphs) == rows.paragraphs
