@@ -42,7 +42,6 @@ from specx.documents.text import decode_text
 from specx.errors import DocumentError, UsageError
 
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
-_NAMED_TEXTS = (TEXT_ENDINGS | SUBTITLE_ENDINGS) - {".txt"}  # a page may be called so
 _PDF_HEADER = b"%PDF-"
 _JSON_ENDINGS = frozenset({".json", ".geojson", ".ipynb"})
 _FORMATS = {
@@ -101,7 +100,7 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
             else f"{name} has the extension .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
-    kind = format_of(head, ending, is_text=ending in _NAMED_TEXTS)
+    kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)
     if kind:
         return [read_format(request, kind)]
     data = read_bytes(request.path) if request.path else request.data

@@ -271,9 +271,9 @@ def test_an_archive_is_known_by_its_content(
 def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.MonkeyPatch) -> None:
     give_stdin(monkeypatch, b"\xef\xbb\xbf <!DOCTYPE HTML><p>x")
     assert read_document("-", QUICK).kind == "html"
-    assert read_document(save("a.txt", b"<html><p>x"), QUICK).text == "x"
-    named_markdown = read_document(save("a.md", b"<html><p>x"), QUICK)
-    assert "rename it to .html" in named_markdown.warnings[0]
+    named_text = read_document(save("a.txt", b"<html><p>x"), QUICK)
+    assert (named_text.kind, named_text.text) == ("text", "<html><p>x")
+    assert "rename it to .html" in named_text.warnings[0]
 
 
 @installed
