@@ -20,7 +20,7 @@ _HIDES = re.compile(
 )
 _TINY = re.compile(r"(?i)(?:^|[;\s])font-size\s*:\s*0(?![\d.])")
 _FAINT = re.compile(r"(?i)(?:opacity|max-height)\s*:\s*0(?![\d.])")
-_SELECTOR = re.compile(r"(?:[\w-]+|[\w-]*(?:[.#][\w-]+)+)(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
+_SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
 _RAISED = re.compile(
     r"(?i)<span\b[^<>]*\bvertical-align\s*:\s*super\b[^<>]*>([^<]*)</span>"  # of word processors
 )
