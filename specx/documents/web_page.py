@@ -18,8 +18,6 @@ _HIDES = re.compile(
     r"|(?:left|top)\s*:\s*-(?:[5-9]\d{3}|\d{5,})px)",
     re.IGNORECASE,
 )
-_TINY = re.compile(r"(?i)(?:^|[;\s])font-size\s*:\s*0(?![\d.])")
-_FAINT = re.compile(r"(?i)(?:opacity|max-height)\s*:\s*0(?![\d.])")
 _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
 _RAISED = re.compile(
     r"(?i)<span\b[^<>]*\bvertical-align\s*:\s*super\b[^<>]*>([^<]*)</span>"  # of word processors
@@ -132,7 +130,7 @@ def _hidden(page: Any, css: str = "") -> tuple[str, ...]:
     """Remove elements that a page's styles, or ``css``, hide; return a warning that counts them."""
     rules = _hiding_selectors(css + "".join(node.text() for node in page.css("style")))
     found = [node for rule in sorted(rules)[:_MOST_RULES] for node in page.css(rule)]
-    found += filter(_hides, page.css("[style]"))
+    found += [n for n in page.css("[style]") if _HIDES.search(n.attributes.get("style") or "")]
     nodes = {node.mem_id: node for node in found if node.tag not in ("html", "body")}
     outer = [node for node in nodes.values() if not any(up.mem_id in nodes for up in _above(node))]
     whole = _letters(page.body.text() if page.body else "")
@@ -142,18 +140,6 @@ def _hidden(page: Any, css: str = "") -> tuple[str, ...]:
     for node in outer:
         node.remove()
     return (f"{letters:,} letters that its styles hide were left out.",) if letters else ()
-
-
-def _hides(node: Any) -> bool:
-    """Return True if the style of an element hides it, or strikes it out."""
-    style = node.attributes.get("style") or ""
-    if "mso-hide" in style and _FAINT.search(style):  # alone, it hides from Outlook
-        return True
-    if _HIDES.search(style) or not _TINY.search(style):
-        return _HIDES.search(style) is not None
-    # Layouts shrink the spaces between parts, and give the parts a size of their own.
-    sized = node.css("[style*='font-size'], [class]")
-    return all(each.mem_id == node.mem_id for each in sized)
 
 
 def _show_without_scripts(page: Any) -> None:
