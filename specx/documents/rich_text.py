@@ -44,7 +44,7 @@ class _RtfLook(NamedTuple):
     unseen: bool = False  # deleted in a revision, or hidden
     colour: int = 0
     grounds: frozenset[bytes] = frozenset()  # words that colour the ground, or begin no text
-    is_row_known: bool = False  # how the cells are coloured; often it stands behind their text
+    row: int = -1  # the one whose colours are known; often they stand behind its text
 
 
 def in_unicode(data: bytes) -> tuple[bytes, int]:
@@ -61,7 +61,7 @@ class _RichText:
         self._signs = dict[int, dict[int, str]]()  # of fonts
         self._look, self._above = _RtfLook(), list[_RtfLook]()  # the looks of the groups around
         self._box, self._box_depth = dict[bytes, int](), 0  # a field, and the groups around it
-        self._whites = _whites(data)
+        self._whites, self._row = _whites(data), 0
 
     def read(self, data: bytes) -> None:
         units, skipped = b"", 0  # the first half of a character of two numbers
@@ -139,14 +139,16 @@ class _RichText:
         elif word == b"fcharset" and value == _OF_SIGNS:
             self._signs[look.font] = _MARKS
         elif word == b"trowd":
-            look = look._replace(is_row_known=True)
+            look = look._replace(row=self._row)
+        elif word in (b"row", b"nestrow"):
+            self._row += 1
         elif word == b"field":
             self._box, self._box_depth = {}, len(self._above)
         elif word in (b"fftype", b"ffres", b"ffdefres"):
             self._box[word] = value
         grounds = look.grounds - _ENDS.get(word, {word})
         is_inner = word == b"itap" and value > 1
-        is_cell = is_inner or (word == b"intbl" and not look.is_row_known)
+        is_cell = is_inner or (word == b"intbl" and look.row != self._row)
         is_coloured = word in _GROUNDS and value and value not in self._whites
         if word in _NO_TEXT or is_cell or is_coloured:
             grounds |= {word}

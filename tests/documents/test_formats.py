@@ -818,6 +818,7 @@ def _rtf_box(result: int, default: int) -> bytes:
                 rb"{\*\nesttableprops\trowd\clcbpat2\cellx9\nestrow}\pard\intbl\cell\row\pard",
                 rb"\pard\intbl{\cf1 It fell.}\cell{\trowd\clcbpat2\cellx9\row}\pard",
                 rb"\trowd\cellx9\pard\intbl It {\cf1 never }fell.\cell\row\pard",
+                rb"\trowd\cellx9\row\pard\intbl{\cf1 It fell.}\cell{\trowd\clcbpat2\cellx9\row}",
             )
         ),
     ],
