@@ -24,15 +24,16 @@ _NOTICE = re.compile(r"^\[!\w{1,20}\][+-]?[ \t]*")  # at the beginning of a quot
 _CODE = r"(?P<code>(?<!`)(?P<ticks>`++)[^`]++(?P=ticks))"
 # Of a footnote, a remark (of Obsidian), and an emoji.
 _SIGNS = re.compile(
-    rf"{_CODE}|\[\^[^\]\s]{{1,60}}\](?!:)|(?<!\w)%%(?=[^%\s]|\s[^%])[^%]{{1,2000}}%%(?!\w)"
-    r"|(?<=\s)\^[a-zA-Z0-9-]{1,40}\s*$"  # the name of a block
+    rf"{_CODE}|\[\^[^\]\s]{{1,60}}\](?!:)|(?<!\w)(?<!\d )%%(?=[^%\s]|\s[^%])[^%]{{1,2000}}%%(?!\w)"
+    # The name of a block, no power.
+    r"|(?:(?<=[.!?:。]\s)|(?<=\s)(?=\^\w*[a-z])(?=\^[a-z]*[\d-])(?=\^.{5}))\^[a-zA-Z0-9-]{1,40}\s*$"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
-_REMARK = re.compile(r"(?m)^%%[ \t]*\n(?:(?!%%).*\n){1,500}?%%[ \t]*$")  # of paragraphs
 _MARKED = re.compile(rf"{_CODE}|(?<![\w=])==(?!\s)(?P<shown>[^=\n]+)(?<!\s)==(?![\w=])")
 _WIKI = re.compile(  # of notes; a number in brackets is a citation
     rf"{_CODE}|!\[\[[^\[\]\n]*\]\]"
-    r"|\[\[(?=[^\W\d_])(?:[^\[\]|\n]*\|)?(?P<shown>[^\[\]\n]*)\]\](?![(\[])"
+    r"|\[\[(?=[^\W\d_]|#\w|\d{4}-\d\d|\d[\d ]*(?:\||[^\W\d_]))"
+    r"(?:[^\[\]|\n]*\|)?(?P<shown>[^\[\]\n]*)\]\](?![(\[])"
 )
 _DIVISION = re.compile(r"(?m)^:{3,}[ \t]*[\w-]*(?:[ \t]*[\[{][^\]}\n]*[\]}])*[ \t]*$")  # its ends
 _POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
@@ -55,7 +56,6 @@ def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
 
 def markdown_blocks(text: str) -> list[TextBlock] | None:
     """Return the blocks of a Markdown text; None if it is nested too deeply for Markdown."""
-    text = _REMARK.sub(lambda remark: "\n" * remark[0].count("\n"), text)
     source = list(_wrapped(text.split("\n")))
     tokens = _parsers()[0].parse("\n".join(source))
     if any(token.level >= _DEEPEST - 1 for token in tokens):

@@ -12,8 +12,8 @@ from specx.documents.pdf_objects import (
     box_of,
     draw_mode,
     handle_of,
+    is_outline,
     is_transparent,
-    is_upright,
     kind_of,
     pdfium_function,
 )
@@ -24,7 +24,7 @@ _annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
 _close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
 _OPAQUE = 255
-_WHOLE = 0.9  # of the sides of a square
+_WHOLE = 0.8  # of the sides of a square; a filling may have a margin
 _LONGEST_NAME = 200  # characters of a file's name
 _WIDE = ctypes.POINTER(ctypes.c_ushort)
 
@@ -81,11 +81,14 @@ def _hides(note: Any) -> bool:
     for n in range(pdfium.FPDFAnnot_GetObjectCount(note)):
         found = pdfium.FPDFAnnot_GetObject(note, n)
         part = handle_of(found)
-        if kind_of(part) == PATH and is_upright(part) and not is_transparent(part):
+        if kind_of(part) == PATH and is_outline(part) and not is_transparent(part):
             draw_mode(part, ctypes.byref(filled), ctypes.byref(stroked))
             pdfium.FPDFPageObj_GetBounds(found, *map(ctypes.byref, sides))
             left, low, right, top = (side.value for side in sides)
-            wide = right - left >= _WHOLE * (rect.right - rect.left)
-            if filled.value and wide and top - low >= _WHOLE * (rect.top - rect.bottom):
+            across, up = rect.right - rect.left, rect.top - rect.bottom
+            if max(right - left, top - low) <= 1:  # point: the appearance is scaled
+                across = up = 1.0
+            wide = right - left >= _WHOLE * across
+            if filled.value and wide and top - low >= _WHOLE * up:
                 return True
     return False

@@ -21,7 +21,8 @@ _NESTED = 8  # forms within forms that are looked into
 _BAND = 16.0  # points
 _HIDING = 0.5  # of the height of a text, at least; less strikes it out
 _CORNERS = (4, 5)  # of a box; the last may be the first again
-_LEVEL = 0.1  # points by which the ends of a side differ
+_LONGEST = 40  # segments of a box with round corners
+_LEVEL = 0.02  # of a path's extent, by which the ends of a side differ
 _WHITE = 250  # of 255; a reader sees no difference to paper
 _EMPTY_MODES = (3, 7)  # render modes that paint nothing
 _FIXED_PITCH = 1  # a flag of fonts
@@ -62,6 +63,7 @@ draw_mode = pdfium_function("FPDFPath_GetDrawMode", _Int)
 is_transparent = pdfium_function("FPDFPageObj_HasTransparency", _Int)
 _segments = pdfium_function("FPDFPath_CountSegments", _Int)
 _segment = pdfium_function("FPDFPath_GetPathSegment", _Handle)
+_segment_kind = pdfium_function("FPDFPathSegment_GetType", _Int)
 _point = pdfium_function("FPDFPathSegment_GetPoint", _Int)
 _clip = pdfium_function("FPDFPageObj_GetClipPath", _Handle)
 _clip_paths = pdfium_function("FPDFClipPath_CountPaths", _Int)
@@ -75,6 +77,7 @@ _FORM = pdfium.FPDF_PAGEOBJ_FORM
 _THICK = 3.0  # points
 _ENDS = 2  # of a line
 _TICKED = (5.0, 18.0)  # points; the height of a box to tick
+_TICKING, _CROSSING = 0.9, 1.5  # times a box, the largest drawing, and stroke, that ticks it
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
 _SIDES_AT = tuple(argument(ctypes.addressof(_SIDES) + 4 * n) for n in range(4))
 
@@ -130,12 +133,12 @@ class PageObjects:
                         box = (left, lowest, right, highest)
                 yield box
 
-    def squares(self, boxes: Sequence[Box]) -> tuple[list[Box], list[Box], list[Box]]:
-        """Return small frames, what may tick them, and filled rectangles, which tell nothing.
+    def squares(self, boxes: Sequence[Box]) -> tuple[list[Box], dict[Box, float]]:
+        """Return small frames, and up to how many times the size of one a drawing ticks it.
 
-        ``boxes``: of all paths, in their order.
+        Filled rectangles tick none. ``boxes``: of all paths, in their order.
         """
-        frames, marks, filled = list[Box](), list[Box](), list[Box]()
+        frames, marks = list[Box](), dict[Box, float]()
         paths = (handle for handle, kind, _ in self._all if kind == PATH)
         for handle, box in zip(paths, boxes, strict=True):
             left, low, right, top = box
@@ -143,12 +146,13 @@ class PageObjects:
             if max(right - left, top - low) >= 2 * _TICKED[1]:
                 continue
             if not is_upright(path):
-                marks.append(box)
+                is_stroke = _segments(path) <= _CORNERS[-1] and not self._is_filled(handle)
+                marks[box] = min(_CROSSING if is_stroke else _TICKING, marks.get(box, _CROSSING))
             elif self._is_filled(handle) and not self._is_white(path):
-                filled.append(box)
+                marks[box] = 0.0
             elif abs(right - left - (top - low)) < 1 and _TICKED[0] < top - low < _TICKED[1]:
                 frames += [box] if _segments(path) in _CORNERS else []
-        return frames, marks, filled
+        return frames, marks
 
     @cached_property
     def pictures(self) -> list[Box]:
@@ -284,13 +288,22 @@ def _corners(segment: Callable[[int], int], count: int) -> list[tuple[float, flo
     return points
 
 
+def is_outline(path: Any) -> bool:
+    """Return True for a path of one line that goes on, as around a box, with any corners."""
+    count = _segments(path)
+    kinds = (_segment_kind(argument(_segment(path, n))) for n in range(min(count, _LONGEST)))
+    return count <= _LONGEST and sum(kind == pdfium.FPDF_SEGMENT_MOVETO for kind in kinds) == 1
+
+
 def is_upright(path: Any) -> bool:
     """Return True for a path of a few level and upright sides: a rectangle, no cross or circle."""
     count = _segments(path)
     points = _corners(partial(_segment, path), count) if count <= _CORNERS[-1] else []
-    return bool(points) and all(
-        min(abs(a[0] - b[0]), abs(a[1] - b[1])) < _LEVEL for a, b in pairwise(points)
-    )
+    if not points:
+        return False
+    left, low, right, top = box_of(points)
+    most = _LEVEL * max(right - left, top - low)
+    return all(min(abs(a[0] - b[0]), abs(a[1] - b[1])) <= most for a, b in pairwise(points))
 
 
 def _clips(handle: int | None) -> Iterator[Box | None]:

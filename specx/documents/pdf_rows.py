@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from operator import attrgetter
 
@@ -37,7 +37,7 @@ _LEVEL, _MOST = 0.3, 5000  # letter sizes between base lines of a row; pieces on
 _SHIFT, _SHIFTED = 2.0, 0.1  # points, and of the width, by which what is drawn twice is moved
 _TICK, _TICKS = 2.0, "☐☑"  # letter sizes from a box to its label; not ticked, and ticked
 _TICKING = frozenset("xX×✓✔✕✖✗✘√•●■☑☒\uf06c\uf06e\uf0fb\uf0fc\uf0fd\uf0fe")  # also of Wingdings
-_MOST_FRAMES, _WHOLE = 400, 0.9  # on a page; of a frame: a bevel, a filling, and no tick
+_MOST_FRAMES = 400  # on a page
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
@@ -68,17 +68,17 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
 
 
 def with_ticks(
-    runs: list[TextRun], frames: Sequence[Box], marks: Sequence[Box], filled: Sequence[Box]
+    runs: list[TextRun], frames: Sequence[Box], marks: Mapping[Box, float]
 ) -> list[TextRun]:
     """Return runs with a sign for each drawn box to tick that stands in front of text.
 
-    ``frames``: such boxes. They are ticked by ``marks``, which are no rectangles, and by signs.
-    A frame with another character in it, with a drawing as large as itself, or with a rectangle
-    of ``filled`` stays as it is.
+    ``frames``: such boxes. They are ticked by signs, and by ``marks`` with the largest size, in
+    heights of the frame, of each. A frame with a larger one or with another character in it, such
+    as a bevel, stays as it is.
     """
     if not 0 < len(frames) <= _MOST_FRAMES:  # more are a grid
         return runs
-    drawn, unclear = sorted({*marks, *filled}), set(filled)
+    drawn = sorted(marks)
     level = sorted(enumerate(runs), key=lambda each: each[1].base)
     bases = [run.base for _, run in level]
     near, inside = dict[Box, list[tuple[int, TextRun]]](), dict[Box, set[int]]()
@@ -100,9 +100,8 @@ def with_ticks(
             for across, up in [_middle(box)]
             if max(abs(across - x), abs(up - y)) < side / 3
         ]
-        clear = all(runs[n].text in _TICKING for n in its) and not any(
-            box in unclear or min(box[2] - box[0], box[3] - box[1]) > _WHOLE * side
-            for box in within
+        clear = all(runs[n].text in _TICKING for n in its) and all(
+            min(box[2] - box[0], box[3] - box[1]) < marks[box] * side for box in within
         )
         labels = [
             (run.start, n)

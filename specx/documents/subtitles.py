@@ -42,8 +42,6 @@ _FORMS = tuple(
         rf"\s*[\[(]?{_TIME}(?:\s*-->[^\])]*)?(?:[\])]|\s)\s*(?P<said>\S.*)",
         rf"\W?\[?(?P<when>{_DAY})(?:\]| [-–])\s+"
         r"(?P<who>[^:]{1,60}):(?:\s+(?P<said>\S.*)|\s*)",  # of a chat
-        rf"(?P<when>\d{{4}}-\d\d-\d\d \d\d:\d\d(?::\d\d)?)\t"
-        rf"[@+%&~]?(?P<who>{_WHO})\t(?P<said>\S.*)",  # of a third
         rf"\s*(?:(?P<who>{_WHO})\s*)?[\[(]?{_TIME}[\])]?\s*:?\s*",  # what is said stands below
     )
 )
@@ -78,7 +76,6 @@ _OMITTED = r"(?:omitted|weggelassen|weggelaten|omitid[oa]|ocultad[oa]|omess[oa]|
 _TOLD = re.compile(
     rf"\u200e{_NOTICE}|\u200e[^.!?:]{{0,40}}\s{_OMITTED}|\u200e?[-–—.…]*"
     r"|\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*{1,3}|-!-)\s.*"
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?\s[^\w\s]{1,3}\s.*"  # behind tabs
     r"|--- (?:Log|Day) .*|\u200e?(?:This message was deleted|You deleted this message)\.?"
     r"|\u200e?(?:Diese Nachricht wurde gelöscht|Ce message a été supprimé)\.?"
     r"|(?:image|video|audio|gif|sticker|document|media|contact card) omitted",

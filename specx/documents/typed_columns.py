@@ -10,7 +10,7 @@ from specx.documents.text_blocks import NumberedLine
 
 _FEWEST, _FEW = 10, 3  # lines with a gutter of a page, and of one beside such a page
 _GUTTER, _GAP = re.compile(r".*\S {3,}(?=\S)"), re.compile(r" {2,}")
-_GOES_ON = re.compile(r"[,;-]$|[^\W\d_]{2}[.!?]\W? \W?[^\W\d_]")  # over lines, or ends within one
+_GOES_ON = re.compile(r"[,;-](?: |$)|[^\W\d_]{2}[.!?]\W? \W?[^\W\d_]")  # prose in a line
 _COLUMN, _RAGGED = 20, 3  # characters of a line in a column, at least; by which its begin differs
 _PAGE_NUMBER = re.compile(r"\s+\W{0,2}\d{1,5}\W{0,2}")
 

@@ -161,10 +161,25 @@ def test_marks_of_notes_are_no_text() -> None:
 
 
 def test_remarks_of_notes_are_no_text() -> None:
-    text = "It fell %%a\nlie%% in May. ^fall-1\n\n%%\nNo.\n\nNo.\n%%\n\nFrom 5%% to 9%% of it, x^2"
+    text = "It fell %%a\nlie%% in May. ^fall-1\n\nFrom 5%% to 9%% of it, x^2"
     document = document_from_text(text, "a", "markdown")
     assert document.text == "It fell in May.\n\nFrom 5%% to 9%% of it, x^2"
-    assert document.paragraphs[1].lines == (10, 10)
+    assert document.paragraphs[1].lines == (4, 4)
+
+
+def test_shares_powers_and_cells_of_code_are_no_marks_of_notes() -> None:
+    shares = "It was 5 %% of the town, then 50 %% of the region."
+    cell = "```matlab\n%%\nx = 1;\n```"
+    text = f"{cell}\n\nThe mill was sold.\n\n{cell}\n\n{shares}\n\nThe power grows as x ^2n"
+    texts = [block[1] for block in found(text)]
+    assert texts[1:] == ["The mill was sold.", texts[0], shares, "The power grows as x ^2n"]
+    assert "x = 1;" in texts[0]
+
+
+def test_links_of_notes_may_begin_with_a_number() -> None:
+    text = "See [[2021-03-04]], [[2nd page]], [[#Weir]], [[12|this]], [[12]] and [[1, 2]]."
+    (block,) = found(text)
+    assert block[1] == "See 2021-03-04, 2nd page, #Weir, this, [[12]] and [[1, 2]]."
 
 
 def test_links_code_and_comparisons_have_no_marks_of_notes() -> None:

@@ -209,6 +209,9 @@ def test_the_long_name_of_a_file_is_its_own(save: SaveFile) -> None:
     ("drawn", "hides"),
     [
         (b"0 0 540 16 re f", True),
+        (b"1 1 538 14 re f", True),
+        (b"2 0 m 538 0 l 540 0 540 2 540 2 c 540 16 l 0 16 l 0 0 0 2 2 0 c h f", True),
+        (b"0 0 1 1 re f", True),  # in a form of that size
         (b"0 0 540 16 re 2 2 536 12 re f*", False),  # a frame
         (b"500 0 20 7 re f", False),
     ],

@@ -258,6 +258,24 @@ def test_a_box_filled_and_drawn_is_one_and_only_marks_tick_it(save: SaveFile) ->
     ]
 
 
+def test_crosses_of_the_size_of_a_box_and_ticks_in_inches_tick_it(save: SaveFile) -> None:
+    def draw(canvas: Canvas) -> None:
+        for n in range(4):
+            canvas.rect(72, 699 - 30 * n, 9, 9)
+            canvas.drawString(88, 700 - 30 * n, "The lock is closed.")
+        canvas.lines([(72.3, 699.3, 80.7, 707.7), (72.3, 707.7, 80.7, 699.3)])
+        canvas.line(71, 668, 82, 679)
+        canvas.scale(72, 72)
+        canvas.setLineWidth(0.01)
+        tick = canvas.beginPath()
+        tick.moveTo(74 / 72, 643 / 72)
+        tick.lineTo(76 / 72, 641 / 72)
+        tick.lineTo(79 / 72, 646 / 72)
+        canvas.drawPath(tick)
+
+    assert [text[0] for text in read(save, draw)] == ["☑", "☑", "☑", "☐"]
+
+
 def test_a_grid_of_squares_has_no_boxes_to_tick(save: SaveFile) -> None:
     def draw(canvas: Canvas) -> None:
         for n in range(500):

@@ -347,9 +347,7 @@ def test_who_joins_a_channel_says_nothing() -> None:
     assert document.paragraphs[0].text == "ann: It fell."
 
 
-def test_a_chat_with_tabs_between_time_name_and_words() -> None:
-    rows = ["ann\tIt fell.", "-->\tgull joined", "@bo\tIt stands.", "cy\tIt turns."]
+def test_a_log_with_tabs_is_no_chat() -> None:
+    rows = ["INFO\tIt fell.", "-\tThe weir broke.", "INFO\tIt stands.", "ERROR\tIt turns."]
     text = "\n".join(f"2021-05-04 10:0{n}:07\t{row}" for n, row in enumerate(rows))
-    assert looks_like_subtitles(text)
-    said = [each.text for each in document_from_subtitles(text, "a").paragraphs]
-    assert said == ["ann: It fell.", "bo: It stands.", "cy: It turns."]
+    assert not looks_like_subtitles(text)

@@ -185,6 +185,14 @@ def test_terms_and_what_they_mean_are_read_across() -> None:
     assert [line.number for line in typescript(text).lines] == [*range(1, 13)]
 
 
+def test_commas_within_lines_tell_columns_of_prose() -> None:
+    left = ["the miller, who had no corn left", "had asked the abbot for the loan"] * 6
+    right = [each.replace("the", "all") for each in left]
+    text = "\n".join(f"{a:<36}{b}" for a, b in zip(left, right, strict=True))
+    assert typescript(text).lines[1].number == 2
+    assert typescript(text).lines[1].text == left[1]
+
+
 LEFT = (
     "the miller of the upper weir who had",
     "built it of stone asked the abbot for",
