@@ -1,4 +1,4 @@
-"""Shapes of public models, for pairs with the same cost (``scaled.py``)."""
+"""Shapes of public models, to which ``scaled.py`` enlarges the embedded pair."""
 
 from dataclasses import dataclass
 

@@ -93,7 +93,7 @@ def ask(
 ) -> None:
     """Answer questions about documents, with sources. Each document is read once."""
     if json and jsonl:
-        raise UsageError("--json and --jsonl exclude each other")
+        raise UsageError("--json and --jsonl cannot be combined")
     asked = [text for text in questions or [] if text.strip()]
     if document == STDIN and not asked:
         raise UsageError("the document is stdin, so the questions must be arguments")

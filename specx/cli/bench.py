@@ -71,11 +71,11 @@ def bench(
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Documents at each length, at most (default: 2)."),
+        typer.Option(min=1, metavar="N", help="Maximum documents at each length (default: 2)."),
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(min=2, metavar="N", help="Output tokens, at most (default: the profile's)."),
+        typer.Option(min=2, metavar="N", help="Maximum output tokens (default: the profile's)."),
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="Seed of the synthetic documents.")

@@ -69,7 +69,7 @@ MaxNewTokens = Annotated[
 Temperature = Annotated[
     float | None, option(SUMMARY, "Sampling temperature; 0 is greedy.", min=0, metavar="X")
 ]
-Seed = Annotated[int | None, option(SUMMARY, "Seed of sampling.", min=0, metavar="N")]
+Seed = Annotated[int | None, option(SUMMARY, "Random seed for sampling.", min=0, metavar="N")]
 Json = Annotated[bool, option(OUTPUT, "Print the report as one JSON object.", "--json")]
 Jsonl = Annotated[bool, option(OUTPUT, "Print one JSON report per line.", "--jsonl")]
 Quiet = Annotated[

@@ -172,7 +172,7 @@ def copy(
     draft: Draft = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Copy a profile as the start of your own.
+    """Copy a profile as a starting point for your own.
 
     Prints the path of the new file. Your profile replaces a shipped one of the same name. With
     --model, write the default profile of this model and draft; the first argument is then DEST.

@@ -166,7 +166,8 @@ def summarize(
         str | None,
         option(
             MANY,
-            "Worker processes. Default: one per GPU; on a CPU, one per core from 4 documents on.",
+            "Worker processes. Default: one per GPU; on a CPU, one per core for 4 or more "
+            "documents, else none.",
             metavar="N|auto|ray",
         ),
     ] = None,
@@ -209,7 +210,7 @@ def summarize(
     settings = settings.changed(keep=keep or settings.keep)
     chosen = method or _usual_method(settings, names_draft=draft is not None)
     if json and jsonl:
-        raise UsageError("--json and --jsonl exclude each other")
+        raise UsageError("--json and --jsonl cannot be combined")
 
     if jsonl_keys is not None and not jsonl:
         raise UsageError("--jsonl-keys needs --jsonl")

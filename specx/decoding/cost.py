@@ -290,8 +290,8 @@ class Acceptance:
     def expect(self, shape: TreeShape) -> tuple[float, float]:
         """Return the expected accepted drafts and levels grown per step for a shape.
 
-        A tree takes the likeliest nodes: below an accepted one, the draft's first choice and
-        siblings, of which the first n have n / (n + 1) of the chance of very many.
+        A tree takes the likeliest nodes: below an accepted one, the draft's first choice and its
+        siblings. The first n siblings together have n / (n + 1) of the chance of unlimited ones.
         """
         accepted = self._best_nodes(shape)[0] + self.copied / max(1.0, self.tried[0])
         return accepted, 1 + (shape.depth - 1) * _share(self.grew, self.could)

@@ -48,10 +48,10 @@ class Pipeline:
     def drain(
         self, drafter: Drafter | None = None, trees: TreePlan | None = None
     ) -> Iterator[Step]:
-        """Yield steps launched but not yet read; after the last one the drafter may change.
+        """Yield the steps launched but not yet read. After the last, the drafter may be changed.
 
-        ``drafter``: the next drafter. Unless they are recorded already, its stages for ``trees``
-        are recorded first, while the device still has steps to do.
+        ``drafter``: the next drafter. Its stages for ``trees`` are recorded during these steps,
+        unless they already are. More steps are launched meanwhile, to keep the device busy.
         """
         if drafter is not None and self.state.would_record(drafter, trees):
             # As many as take as long as a stage takes to be recorded.

@@ -113,8 +113,8 @@ class GraphRunner(Runner):
     """Records each stage as a CUDA graph, and replays it afterwards.
 
     Recording takes as long as an eager run, which is several times as long as a replay. The
-    first use of a stage may load kernels, which can be recorded, but must not do anything else that
-    later uses do not.
+    first use of a stage may also load kernels, which is safe while recording. Otherwise it must do
+    exactly what later uses do.
     """
 
     records: ClassVar[bool] = True

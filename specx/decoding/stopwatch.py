@@ -177,8 +177,8 @@ class PendingEvents:
     def all(self, meanwhile: Iterable[None] = ()) -> Iterator[Event]:
         """Yield all added events as they occur.
 
-        First the host finishes its own work ``meanwhile``, and checks for events after each piece
-        of it.
+        ``meanwhile``: pieces of the host's own work, done first. Events are checked after each
+        piece.
         """
         for _ in meanwhile:
             yield from self._happened()

@@ -112,7 +112,7 @@ class Times:
 
     @property
     def pace(self) -> float:
-        """The ratio of a plain token's seconds now to those at the start, at least 1.
+        """The current time of a plain token, relative to that at the start of the text; at least 1.
 
         Measured by verifications of the same size. It grows when other processes slow the machine
         down.

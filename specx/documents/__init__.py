@@ -10,7 +10,7 @@ A PDF goes through these stages, in this order::
       pdf_objects    which text objects are visible
       pdf_notes      annotations that strike text out or cover it
       pdf_by_pypdf   text typed onto pages, and other facts that PDFium does not give
-      pdf_amended    a page without switched-off layers, and with its ligatures
+      pdf_amended    rewrite a page: remove hidden layers, restore lost ligatures
     lines        (in the child) rows -> printed lines, with place, size and font
     text         ligatures, odd spaces and control characters -> plain characters
     text_layer   find pages whose text differs from the printed letters, and stamped pictures

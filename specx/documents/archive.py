@@ -84,7 +84,7 @@ def open_archive(data: bytes) -> PandocInput:
 def open_flat(data: bytes) -> PandocInput:
     """Return an OpenDocument text that is a single XML file, as ``open_archive`` does."""
     if b"opendocument.text" not in data[:_FLAT_HEAD]:
-        raise _unknown("an OpenDocument file that is not a text")
+        raise _unknown("an OpenDocument file that is not a text document")
     content = re.sub(rb"(</?office:document)(?=[\s>])", rb"\1-content", data)
     kind = next(mimetype for mimetype, kind in _MIMETYPES.items() if kind == "odt")
     parts = {"mimetype": kind, "content.xml": content}
@@ -180,7 +180,7 @@ def _kind(archive: _ZipFiles) -> str:
     if re.search(b"wordprocessingml|ms-word", archive.get("[Content_Types].xml") or b""):
         return "docx"
     if declared.startswith(b"application/vnd.oasis.opendocument."):
-        raise _unknown("an OpenDocument file that is not a text")
+        raise _unknown("an OpenDocument file that is not a text document")
     for sign, kind in _OTHERS:
         if any(name.startswith(sign) for name in archive.names):
             raise _unknown(kind)

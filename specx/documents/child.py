@@ -156,7 +156,7 @@ def refused(answer: Mapping[str, Any], request: ChildRequest, how: str = "") -> 
         return DocumentError(f"{request.name} {reason}")
     return DocumentError(
         f"{request.name} is damaged and cannot be read{how} ({reason}); "
-        "repair the file or save it anew, then try again"
+        "repair or re-save the file, then try again"
     )
 
 
@@ -182,5 +182,5 @@ def crash(request: ChildRequest, end: Ended) -> DocumentError:
     detail = lines[-1] if lines else status
     return DocumentError(
         f"{request.name} crashed the {request.reader} ({detail[:200]}); "
-        "repair the file or save it anew, then try again"
+        "repair or re-save the file, then try again"
     )

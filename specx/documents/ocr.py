@@ -63,8 +63,8 @@ def _data_folder(name: str) -> Path:
         if (folder / _DATA).is_file():
             return folder.resolve()
     raise DocumentError(
-        f"{name} needs tesseract's data for --ocr ({_DATA}); install them, for example with "
-        f"`apt-get install tesseract-ocr-eng`, or set {_VARIABLE} to their folder"
+        f"{name} needs tesseract's data for --ocr ({_DATA}); install it, for example with "
+        f"`apt-get install tesseract-ocr-eng`, or set {_VARIABLE} to its folder"
     )
 
 
@@ -113,4 +113,4 @@ def _render(data: bytes, passwords: list[str], number: int) -> Any:
             width, height = page.get_size()
             most = math.sqrt(_MOST_PIXELS / max(width * height, 1))
             return page.render(scale=min(_DOTS / _POINTS, most), grayscale=True).to_pil()
-    raise RefusedError("page", reason="its picture cannot be drawn")
+    raise RefusedError("page", reason="it cannot be rendered for OCR")

@@ -61,7 +61,7 @@ def left_out(letters: Mapping[str, int]) -> tuple[str, ...]:
 
 
 class Styles:
-    """The styles of a document, by name, and the number of its unseen letters, by reason."""
+    """The styles of a document, by name, and the number of letters left out, by reason."""
 
     def __init__(self, own: Mapping[str, Look]) -> None:
         self._own = own

@@ -45,7 +45,7 @@ def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
 
 
 def pull_quotes(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
-    """Yield words in large letters round which the lines of a column run."""
+    """Yield pull quotes: large text that the lines of a column wrap around."""
     least = _QUOTE * _usual_size(pieces) if pieces else 0.0
     large = [piece for piece in pieces if piece.size >= least and is_worded(piece)]
     for quote in large if len(large) < _MOST_LARGE else ():
@@ -123,7 +123,7 @@ def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
 
 
 def _runs(column: list[TextPiece]) -> list[list[TextPiece]]:
-    """Divide numbers below each other where they begin anew, as on a sheet of several pages."""
+    """Divide numbers below each other where they start again, as on a sheet of several pages."""
     runs: list[list[TextPiece]] = []
     for piece in sorted(column, key=lambda p: -p.base):
         above = runs[-1][-1].runs[0][1].text if runs else ""

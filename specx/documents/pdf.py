@@ -64,7 +64,7 @@ def _nothing_to_read(
         numbers = sorted(extracted.failed)
         return DocumentError(
             f"{name} has no page that can be read: {format_pages(numbers)} failed "
-            f"({extracted.failed[numbers[0]].rstrip('.')}); save the file anew with another program"
+            f"({extracted.failed[numbers[0]].rstrip('.')}); re-save the file with another program"
         )
     pages = lost.empty or [page.number for page in extracted.pages]
     have = "has" if len(pages) == 1 else "have"

@@ -290,7 +290,7 @@ def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
-    """Divide a region above a heading at which both columns begin anew; empty without one.
+    """Divide a region above a heading at which both columns start again; empty without one.
 
     The heading is in one column. The other column is empty beside it, and both continue below it at
     the same height.

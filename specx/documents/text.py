@@ -310,7 +310,7 @@ _INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
 _UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 
 
-# A ligature of TeX's fonts, as they are mapped where a file was saved anew on a Mac.
+# A ligature of TeX's fonts, as they are mapped where a file was re-saved on a Mac.
 _ARROW_FOR_FF = re.compile(r"↵(?=[a-z])|(?<=[a-z])↵(?=[a-z\W])")
 
 

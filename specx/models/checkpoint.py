@@ -29,8 +29,8 @@ class Checkpoint:
     """Open safetensors or torch files, as a context manager. Tensors are read on request.
 
     Tensors have the names of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks
-    [E, N, K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``:
-    the dtype of returned tensors; None: the stored one. ``label`` begins every message.
+    [E, N, K/32, 16] and scales [E, N, K/32]; its reported shape is the unpacked one, [E, K, N].
+    ``dtype``: the dtype of returned tensors; None: the stored one. ``label`` begins every message.
 
     A matrix in float8 has its scales in another tensor: one for the matrix, for each row, or for
     each block of 128 × 128. Other quantized matrices are in groups of columns, described by

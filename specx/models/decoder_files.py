@@ -200,9 +200,9 @@ def _check_movable(spec: DecoderSpec, label: str) -> None:
     for index, layer in enumerate(spec.layers):
         if layer.attention.head_norm is not None and layer.attention.head_norm.after_rope:
             raise ModelError(
-                f"{label} normalizes the keys of layer {index} after RoPE, so the draft's cache of "
-                "chosen chunks cannot move them; choose a draft of the Llama, Mistral or Qwen "
-                "families."
+                f"{label} normalizes the keys of layer {index} after RoPE, so the draft cannot "
+                "move the cached keys of retrieved chunks to new positions; choose a draft of the "
+                "Llama, Mistral or Qwen families."
             )
 
 

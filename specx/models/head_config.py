@@ -258,8 +258,8 @@ def _stated_layers(outer: Config, project: Project) -> tuple[int, ...] | None:
     inputs, outputs = outer.get(IDS), nested.get(IDS)
     if (outputs if project == "speculators" else inputs) is not None:
         raise ModelError(
-            f"{outer.label} has {IDS}, which may count layers' inputs or outputs; set draft.layers "
-            "to the layers whose inputs the head reads."
+            f"{outer.label} has {IDS}, but it is unclear whether they count layer inputs or layer "
+            "outputs; set draft.layers to the layers whose inputs the head reads."
         )
     ids = outputs if inputs is None else inputs
     if ids is None:
@@ -273,7 +273,7 @@ def _feature_norm(outer: Config) -> Literal["none", "all", "each"]:
     over_all, each = outer.flag("norm_before_fc"), outer.flag("fc_norm")
     if over_all and each:
         raise ModelError(
-            f"{outer.label} has both norm_before_fc and fc_norm, which exclude each other."
+            f"{outer.label} has both norm_before_fc and fc_norm, which cannot be combined."
         )
     return "all" if over_all else "each" if each else "none"
 
@@ -322,8 +322,8 @@ def _rope(inner: Config, project: Project) -> dict[str, Any]:
         kind = "default"
     if kind not in FIXED:
         raise ModelError(
-            f"{inner.label} has {kind} RoPE, but the draft's cache of chosen chunks needs a RoPE "
-            f"type with fixed frequencies: one of {', '.join(sorted(FIXED))}."
+            f"{inner.label} has {kind} RoPE, but retrieved chunks can only be cached with fixed "
+            f"frequencies; choose a draft with one of these types: {', '.join(sorted(FIXED))}."
         )
     theta = stated.get("rope_theta") or inner.get("rope_theta") or THETA
     if project == "SafeAILab" and kind == "yarn":

@@ -62,8 +62,8 @@ def _unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else "the hub cannot be reached"
     command = f"hf download {hub_id}" + (f" --revision {revision}" if revision else "")
     return ModelError(
-        f"{label} is not complete in the local cache, and {why}; run `{command}` where there is a "
-        "network, or give a local folder."
+        f"{label} is not complete in the local cache, and {why}; run `{command}` on a machine "
+        "with network access, or give a local folder."
     )
 
 

@@ -18,7 +18,7 @@ UPPER, NAN = 0xFFFF, 0x7FC00000  # of float32: what bfloat16 lacks of its bits, 
 
 
 def row_size(dim: int, dtype: torch.dtype) -> int:
-    """Return the elements of a stored row of ``dim`` numbers."""
+    """Return the number of elements in a stored row of ``dim`` numbers."""
     if dtype != torch.int8:
         return dim
     return -(-(dim + 2 * -(-dim // GROUP)) // 4) * 4

@@ -191,7 +191,7 @@ class Profile(Section):
         return self.prompt.longest_output if limit is None else limit
 
     def on(self, device: Device) -> "Profile":
-        """Return the profile as it runs on ``device``, with the settings by device applied."""
+        """Return the profile for ``device``, with its device-specific settings applied."""
         own: DeviceSettings | None = getattr(self.devices, device)
         if own is None:
             return self.changed(devices=Devices())

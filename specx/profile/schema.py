@@ -361,5 +361,5 @@ class FallbackSettings(Section):
 def _known_embedded(model: str, *names: str) -> str:
     if model.startswith(EMBEDDED) and model.removeprefix(EMBEDDED) not in names:
         here = " or ".join(f"{EMBEDDED}{name}" for name in names)
-        raise ValueError(f"is {shown(model)}; the embedded model for this key is {here}")
+        raise ValueError(f"is {shown(model)}; for this key, the embedded model must be {here}")
     return model

@@ -81,7 +81,7 @@ class Quote(Place):
 
     @property
     def verbatim(self) -> bool:
-        """True if the sentence is in its place word for word, except for white space."""
+        """True if the sentence equals the text of its place, ignoring white space."""
         return self.sentence.split() == self.text.split()
 
 
@@ -126,14 +126,14 @@ class SummarySentence:
         """Return the place of the first source in words, if that source is certain.
 
         A source is certain if it has a large share of the attention and a clear lead, and if the
-        sources have the sentence's parties and names.
+        sources mention the sentence's parties and, in English, its names.
         """
         first = next(iter(self.sources), None)
         sure = first is not None and first.share >= SURE_SHARE and self.lead >= SURE_LEAD
         return first.place.words if first is not None and sure and self._is_of_those() else None
 
     def _is_of_those(self) -> bool:
-        """Return True if the sources have the sentence's parties and, in English, its names."""
+        """Return True if the sources mention the sentence's parties and, in English, its names."""
         pieces = (piece.text for each in self.sources for piece in each.pieces)
         known = " ".join(pieces).casefold()
         who = _ROLE.findall(self.text)
@@ -249,12 +249,13 @@ def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -
         pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
         raise DocumentError(
             f"{document.name} needs {tokens} prompt tokens, but the model's window has room for "
-            f"{room} beside the output; set `long_documents: parts` in the profile{pages}"
+            f"only {room} after the output is reserved; set `long_documents: parts` in the profile"
+            f"{pages}"
         )
 
 
 def too_little_room(room: int) -> UsageError:
-    """Return the error for a window with no room for text beside the request and the output."""
+    """Return the error for a window that the request and the output leave no room in."""
     return UsageError(
         f"the model's window leaves {max(room, 0)} tokens for the document, which is too few; "
         "lower max_new_tokens, ask for a shorter summary, or raise target.window"

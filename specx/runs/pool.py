@@ -240,13 +240,13 @@ class Scheduler:
             if not self._loaded:
                 raise OutOfMemoryError(
                     f"{self._lost_loading} workers in a row were lost while they loaded the models "
-                    f"({reason}); fewer --workers need less memory"
+                    f"({reason}); lower --workers to use less memory"
                 )
             self._do_without(place)
         if self._lost > _LOST_IN_A_ROW + 2 * self._most:
             raise BatchError(
                 f"stopped: {self._lost} workers in a row were lost ({reason}); "
-                "fewer --workers need less memory"
+                "lower --workers to use less memory"
             )
         return self._take_back(place, reason, begun=had_models)
 

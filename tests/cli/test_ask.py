@@ -205,7 +205,7 @@ def test_one_document_of_several_cannot_be_read(ask: Run) -> None:
     ("arguments", "code", "sentence"),
     [
         (["missing.txt", "Who?"], 3, "does not exist"),
-        (["a.txt", "Who?", "--json", "--jsonl"], 2, "exclude each other"),
+        (["a.txt", "Who?", "--json", "--jsonl"], 2, "cannot be combined"),
         (["a.txt", "Who?", "When?", "--json"], 2, "use --jsonl"),
         (["-"], 2, "the questions must be arguments"),
         (["a.txt", "Who?", "--keep", "--keep-limit", "much"], 2, "expected a size"),

@@ -86,7 +86,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "cut.pdf": (
         GOOD[: len(GOOD) // 3],
         "cut.pdf is damaged and cannot be read as a PDF (its structure is broken); repair "
-        "the file or save it anew, then try again",
+        "or re-save the file, then try again",
     ),
     "scan.pdf": (
         pdfs.scanned_pdf("ss"),
@@ -202,8 +202,8 @@ def test_longer_than_the_window_and_refused(summarize: Run, tmp_path: Path) -> N
     needed = int(ended.sentence().split()[2])
     assert needed > 276
     assert ended.sentence() == (
-        f"long.txt needs {needed} prompt tokens, but the model's window has room for 276 beside "
-        "the output; set `long_documents: parts` in the profile"
+        f"long.txt needs {needed} prompt tokens, but the model's window has room for only 276 "
+        "after the output is reserved; set `long_documents: parts` in the profile"
     )
 
 
@@ -289,7 +289,7 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--set", "seed={"], "--set 'seed={' has a value that is not valid YAML"),
         (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
         (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
-        (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
+        (["--json", "--jsonl"], "--json and --jsonl cannot be combined"),
         (
             ["--allow-failures", "none"],
             "--allow-failures is none; it must be a number of documents, such as 3, or a file that "

@@ -282,7 +282,7 @@ def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.Mon
     [
         ({"[Content_Types].xml": "spreadsheetml", "xl/a.xml": ""}, "is a spreadsheet"),
         ({"[Content_Types].xml": "presentationml", "ppt/a.xml": ""}, "is a presentation"),
-        ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "that is not a text"),
+        ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "is not a text document"),
         ({"readme.txt": "x"}, "is a zip archive, not a document; unpack it;"),
     ],
 )
@@ -683,7 +683,7 @@ def test_an_odt_in_one_file(save: SaveFile) -> None:
         ("heading", "Findings"), ("text", "It is old.")
     ]  # fmt: skip
     error = refused(save, "a.fodt", flat.format("spreadsheet").encode())
-    assert "an OpenDocument file that is not a text" in error
+    assert "an OpenDocument file that is not a text document" in error
 
 
 # ---------------------------------------------------------------- what a page does not show

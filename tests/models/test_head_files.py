@@ -137,9 +137,9 @@ WRONG = {
     "layers in two places": (
         "speculators",
         says(**{IDS: [2, 4, 5], "eagle_config": {IDS: [1, 3, 4]}}),
-        f"{IDS}, which may count",
+        f"{IDS}, but it is unclear whether",
     ),
-    "layers of an unknown meaning": ("safeailab", says(**{IDS: [2, 4, 5]}), f"{IDS}, which may"),
+    "layers of an unknown meaning": ("safeailab", says(**{IDS: [2, 4, 5]}), f"{IDS}, but it is"),
     "two layers for three": (
         "specforge",
         says(eagle_config={IDS: [1, 3]}),

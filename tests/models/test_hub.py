@@ -47,7 +47,7 @@ def test_loads_from_the_cache_without_a_network(
 def test_not_in_the_cache(refusal: Callable[..., Exception]) -> None:
     sentence = str(refusal("org/tiny"))
     assert "HF_HUB_OFFLINE is set" in sentence
-    assert "; run `hf download org/tiny` where there is a network" in sentence
+    assert "; run `hf download org/tiny` on a machine with network access, " in sentence
     assert "or give a local folder" in sentence
 
 

@@ -131,8 +131,8 @@ def test_one_problem(text: str, expected: str) -> None:
     [
         (
             "target: {model: embedded:draft}\ndraft: null",
-            "line 2: `target.model` is 'embedded:draft'; the embedded model for this key is "
-            "embedded:target",
+            "line 2: `target.model` is 'embedded:draft'; for this key, the embedded model must "
+            "be embedded:target",
         ),
         (
             "target: {model: m, dtype: fp16}\ndraft: null",

@@ -167,8 +167,8 @@ def test_refusing_gives_both_counts() -> None:
     with pytest.raises(DocumentError) as caught:
         refuse_if_longer(document("x"), prompts, room=100)
     assert str(caught.value) == (
-        "a.txt needs 130 prompt tokens, but the model's window has room for 100 beside the "
-        "output; set `long_documents: parts` in the profile"
+        "a.txt needs 130 prompt tokens, but the model's window has room for only 100 "
+        "after the output is reserved; set `long_documents: parts` in the profile"
     )
     with pytest.raises(DocumentError, match="or choose pages with --pages"):
         refuse_if_longer(document("x", pages=True), prompts, room=100)

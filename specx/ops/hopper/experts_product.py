@@ -53,7 +53,7 @@ class ExpertsProduct:
             and self._largest_exponent() <= MOST_EXPONENT
         )
         if not is_served:
-            raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {experts} experts")
+            raise CudaError(f"{EXPERTS_SOURCE.name} has no kernel for {experts} experts")
         constants = {
             "KIND": sides - 1, "ACTIVATION": ACTIVATIONS.index(activation), "HALF": 0,
             "CLAMPED": mlp is not None and mlp.clamp is not None,
@@ -67,7 +67,7 @@ class ExpertsProduct:
                 shared += max(16 * line, 512 * warps)
             kernel = kernel_of(EXPERTS_SOURCE, "product", shared, self._weight.device, **told)
             if kernel is None:
-                raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {self._weight.device}")
+                raise CudaError(f"{EXPERTS_SOURCE.name} has no kernel for {self._weight.device}")
             blocks = -(-self._columns * sides // (warps // share * 16))
             self._kernels.append((8 if tiles == 1 else MOST_ROWS, blocks, 32 * warps, kernel))
 

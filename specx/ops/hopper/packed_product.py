@@ -49,11 +49,11 @@ X_BYTES = 8 * 2 * BLOCK  # of a tile, in a piece
 class BlocksLaunch:
     """The division of a product among the device's blocks and warps.
 
-    Each of a block's ``warps`` works on ``groups`` times 16 rows of the weight at a time. A sum is
-    divided into ``share`` parts. Normally ``share`` warps work on the same rows, one on each part.
-    With ``together``, a warp computes one part after another, all warps of a block read the same
-    piece of x, and ``splits`` blocks share the parts. ``resident``: blocks that run at once on a
-    multiprocessor.
+    Each of a block's ``warps`` works on ``groups`` times 16 rows of the weight at a time.
+    ``share``: the number of parts of each sum. Normally as many warps work on the same rows, one on
+    each part. With ``together``, one warp computes several parts in turn, all warps of a block read
+    the same piece of x, and ``splits`` blocks divide the parts among them. ``resident``: blocks
+    that run at once on a multiprocessor.
     """
 
     warps: int
@@ -184,7 +184,7 @@ class _BlocksWeight(WeightProduct):
             and self.columns % self._outputs == width % self._outputs == 0
         )
         if not is_served:
-            raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {rows} rows in {formats}")
+            raise CudaError(f"{PACKED_SOURCE.name} has no kernel for {rows} rows in {formats}")
         constants: dict[str, int] = {"KIND": self.kind, "HALF": 0, "HEAD": head_dim or 2}
         constants |= {"FIRST": BITS[formats[0]], "SECOND": BITS[formats[-1]]}
         constants |= {"ACTIVATION": ACTIVATIONS.index(activation)}
@@ -203,7 +203,7 @@ class _BlocksWeight(WeightProduct):
             told |= {"TILES": tiles, "STAGES": stages}
             kernel = kernel_of(PACKED_SOURCE, "product", shared, weight.device, **told)
             if kernel is None:
-                raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {weight.device}")
+                raise CudaError(f"{PACKED_SOURCE.name} has no kernel for {weight.device}")
             exchanged = None
             if launch.splits > 1:
                 size = blocks * launch.share * launch.warps * launch.groups * tiles * 512

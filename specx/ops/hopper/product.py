@@ -66,10 +66,10 @@ class ProductLaunch:
 def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> ProductLaunch:
     """Plan the launch for a result with ``columns`` columns.
 
-    ``sides``: rows of the weight per column; ``inputs``: elements in a row. A multiprocessor
-    has at most one block. Whether blocks share a tile is decided by the largest number of weight
-    rows that a block reads. The constants were measured on an H200, with the weights of 8B, 7B and
-    1.5B models.
+    ``sides``: weight rows for each result column, 2 for gate and up; ``inputs``: elements in a
+    row. A multiprocessor has at most one block. Usually, blocks share a tile if that lowers the
+    most weight rows that any block reads. The constants were measured on an H200, with the weights
+    of 8B, 7B and 1.5B models.
     """
     # Clusters of four blocks fit on three quarters of the multiprocessors, not on all.
     (tile, most), (pair, most_of_pair) = (
@@ -167,7 +167,7 @@ class WeightProduct:
             slices = slices if box == outputs else 1
         kernel = kernel_of(SOURCE, "product", self.launch.shared, device, **constants)
         if kernel is None:
-            raise CudaError(f"no kernel of {SOURCE.name} for {device}")
+            raise CudaError(f"{SOURCE.name} has no kernel for {device}")
         self._kernel = kernel
         # [slices, groups, sides, rows, inputs]: what belongs together is copied at once.
         array = weight.view(-1, self.sides, height, weight.shape[1] // WIDTH, WIDTH)

@@ -98,7 +98,7 @@ class _SmallWeight(WeightProduct):
         shared = shared_of(rows, inputs)
         kernel = kernel_of(SMALL_SOURCE, "product", shared, device, **constants)
         if kernel is None:
-            raise CudaError(f"no kernel of {SMALL_SOURCE.name} for {device}")
+            raise CudaError(f"{SMALL_SOURCE.name} has no kernel for {device}")
         self._kernel, self._grid = kernel, -(-self.columns * self.sides // rows)
 
     def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: HeadsArgument) -> None:

@@ -181,7 +181,7 @@ def vector_unit() -> VectorUnit:
         return VectorUnit(lanes=8, sums=12)
     if platform.machine() == "aarch64":
         return VectorUnit(lanes=4, sums=24)
-    raise OSError("machine code needs AVX2 with F16C, or an ARM processor of 64 bits")
+    raise OSError("machine code needs AVX2 with F16C, or a 64-bit ARM processor")
 
 
 @cache

@@ -217,7 +217,7 @@ def in_fours(e: Emitter, pairs: Value) -> Value:
 
 
 def unsigned(e: Emitter, w: Value, q: Value) -> tuple[Value, ...]:
-    """Return |w| and q with the signs of w, whose products are those of w and q."""
+    """Return |w| and q · sign(w), which have the same product as w and q."""
     return tuple(e.call("llvm.x86.avx2.psign.b", each, w, result=BYTES) for each in (w, q))
 
 

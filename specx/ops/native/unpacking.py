@@ -139,9 +139,10 @@ def address_of(name: str) -> int:
 
 
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
-    """Return the formats that machine code reads; none without code here, or torch's OpenMP.
+    """Return the block formats that machine code can read.
 
-    ``rounds``: the formats of products with int8 inputs, which need vectors of 8 numbers.
+    Empty if there is no machine code for this processor, or no OpenMP of torch. ``rounds``: the
+    formats of products with int8 inputs, which need vectors of 8 numbers.
     """
     try:
         openmp()

@@ -51,7 +51,7 @@ def torch_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None
 
 
 def torch_product(weights: LinearMap) -> RowFunction:
-    """Prepare ``Ops.product`` by torch's own linear map."""
+    """Prepare ``Ops.product`` with ``torch.nn.functional.linear``."""
     return partial(linear, weight=weights.tensor, bias=weights.bias)
 
 

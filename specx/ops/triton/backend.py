@@ -164,8 +164,8 @@ class TritonOps(TorchOps):
     ) -> Tensor:
         """Attend by the first of these kernels that supports the inputs.
 
-        The kernels are, in order: Hopper's kernel, without windows, caps and rings; cuDNN's, for
-        whole chunks and larger heads; Triton's, for caps, sinks and rings; torch's.
+        Hopper's and cuDNN's support no window, softcap or ring buffer; cuDNN's needs whole chunks,
+        but supports larger heads. Triton's supports softcaps, sinks and rings. torch's is the last.
         """
         written = past + q.shape[1]
         if window is None and softcap is None:
@@ -216,7 +216,7 @@ class TritonOps(TorchOps):
     def prepack(self, weight: Weight, *, of_experts: bool = False) -> Weight:
         """Rearrange a weight in blocks into the layout that the kernels read.
 
-        Many rows take longer with packed weights, so attention is then planned for few. That
+        Packed weights are slow for many rows, so attention is then planned for few. The plan
         affects rounding, so it must not change between the passes of a model.
         """
         if not isinstance(weight, PackedWeight):

@@ -151,11 +151,10 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
 class Pairs:
     """Pairs of a row and an expert, and the programs that multiply them.
 
-    ``count``: the number of pairs: T rows times ``each`` experts. With ``few`` rows, each of the
-    three tensors of ``places`` has the experts of the rows, int64 [T, each]. Otherwise ``places``
-    has: the indices of the pairs in the order of programs, int64 [count]; the expert of each
-    program, int64 [programs]; and each program's range of these indices (begin, end), int64 [2,
-    programs].
+    ``count``: the number of pairs: T rows times ``each`` experts. If ``few``, all three tensors of
+    ``places`` are the chosen experts, int64 [T, each]. Otherwise they are: the indices of the pairs
+    in the order of programs, int64 [count]; the expert of each program, int64 [programs]; and each
+    program's range of these indices (begin, end), int64 [2, programs].
     """
 
     count: int

@@ -1,6 +1,6 @@
 """Launch Triton's kernels with little work on the host.
 
-At each launch, Triton analyzes all arguments anew, which takes the host 35 to 70 microseconds. A
+At each launch, Triton analyzes all arguments again, which takes the host 35 to 70 microseconds. A
 layer has some ten launches, so the host bounded the prefill of small models and graph capture. Here
 compiled kernels are cached by the properties of arguments that Triton specializes on.
 """

@@ -106,7 +106,10 @@ def in_rows_of(weight: PackedWeight) -> TritonWeight:
 
 
 def unpack(packed: Tensor, form: BlockFormat, to: Tensor, *, for_hopper: bool = False) -> None:
-    """Unpack rows uint8 [N, bytes] to ``to`` [N, K] by float32 values that are rounded once."""
+    """Unpack rows uint8 [N, bytes] into ``to`` [N, K].
+
+    Values are computed in float32 and rounded once.
+    """
     assert to.is_contiguous()
     assert len(to) == len(packed)
     _launch_unpack(packed, form, to, None, 0, for_hopper)

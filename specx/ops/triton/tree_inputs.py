@@ -24,10 +24,10 @@ class TreeInputs:
     to 64 of them, its own row last. Rows after the written ones are never used, even if they are
     NaN. ``recent``: ``tree_attention.recent_rows`` of ``visible``.
 
-    ``prefix``, ``visible``, ``recent`` and the rows of the prefix are read before the preceding
-    kernels have ended, so they must be complete before the last kernel without early launch begins
-    (``programmatic_launch.options``). In a forward pass, that kernel computes the embedding or the
-    rotary angles.
+    Kernels with early launch (``programmatic_launch.options``) read ``prefix``, ``visible``,
+    ``recent`` and the rows of the prefix before the preceding kernels end. Only a kernel without
+    early launch waits until then. So write these inputs before the last such kernel begins: in a
+    forward pass, the one that computes the embedding or the rotary angles.
 
     ``scale``: positive factor of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as in
     ``Ops.tree_attention``.
