@@ -277,7 +277,7 @@ def test_a_chosen_tree_writes_the_same(make: Maker, below: float | None, measure
 def test_refusing_long_documents(make: Maker) -> None:
     one = make(long_documents="refuse")
     assert summarize(one).input.parts == 1
-    with pytest.raises(DocumentError, match=r"needs \d+ prompt tokens.* room for 276 beside"):
+    with pytest.raises(DocumentError, match=r"needs \d+ prompt tokens.* room for only 276 after"):
         summarize(one, document(12))
 
 
