@@ -41,10 +41,11 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    The most important candidates are chosen; in a story or a talk, the chosen candidates are spread
-    over all of its parts. A sentence that needs another sentence as context is chosen together with
-    that sentence, and both count. ``tokens``: the number of tokens of each candidate. The chosen
-    candidates have at most ``room`` tokens in total, unless there is only one.
+    The most important candidates are chosen. In a story or a talk, a chosen candidate lowers those
+    beside it, and its last part counts more: in a long one most may come from there. A sentence
+    that needs another sentence as context is chosen together with that sentence, and both count.
+    ``tokens``: the number of tokens of each candidate. The chosen candidates have at most ``room``
+    tokens in total, unless there is only one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
